@@ -1,0 +1,75 @@
+"""Build ``_wheeld`` (cffi API mode, abi3) from csrc/*.c.
+
+setuptools reads ``ffibuilder``. WHEELD_SANITIZE=address,undefined gives a sanitizer build.
+"""
+
+import os
+import re
+from pathlib import Path
+
+from cffi import FFI
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parent
+BLOCK = re.compile(r"/\* cffi: begin \*/(.*?)/\* cffi: end \*/", re.DOTALL)
+WARNINGS = ["-Wall", "-Wextra", "-Wshadow", "-Wvla", "-Wstrict-prototypes", "-Wmissing-prototypes"]
+HARDENING = ["-fstack-protector-strong", "-fvisibility=hidden"]
+
+# cffi writes this function without one, which -Wmissing-prototypes reports.
+PROTOTYPE = "PyMODINIT_FUNC PyInit__wheeld(void);"
+
+# Order matters to cffi: a type stands before its use.
+PUBLIC_HEADERS = [
+    "wd.h",
+    "wd_io.h",
+    "wd_frame.h",
+    "wd_log.h",
+    "wd_commit.h",
+    "wd_core.h",
+    "wd_control.h",
+]
+
+
+def public_prototypes() -> str:
+    """Return what cffi can parse of the headers: the blocks between the cffi markers."""
+    blocks = [
+        block for name in PUBLIC_HEADERS for block in BLOCK.findall((HERE / name).read_text())
+    ]
+    if len(blocks) < len(PUBLIC_HEADERS):
+        raise ValueError("a public header has no cffi markers")
+    return "\n".join(blocks)
+
+
+def compile_args() -> list[str]:
+    """Return compiler flags for the mode that the environment asks for.
+
+    -UNDEBUG: this Python's own flags contain -DNDEBUG, which would silently drop assert().
+    """
+    args = ["-std=c11", "-g", "-O2", "-UNDEBUG", *HARDENING, *WARNINGS]
+    if sanitize := os.environ.get("WHEELD_SANITIZE"):
+        args += [f"-fsanitize={sanitize}", "-fno-omit-frame-pointer", "-O1"]
+    return args
+
+
+def link_args() -> list[str]:
+    """Return linker flags for the mode that the environment asks for."""
+    sanitize = os.environ.get("WHEELD_SANITIZE")
+    return ["-pthread", "-Wl,-z,relro,-z,now", *([f"-fsanitize={sanitize}"] if sanitize else [])]
+
+
+def relative(pattern: str) -> list[str]:
+    """Return csrc/ paths that match, relative to the root (setuptools wants them so)."""
+    return sorted(str(path.relative_to(ROOT)) for path in HERE.glob(pattern))
+
+
+ffibuilder = FFI()
+ffibuilder.cdef(public_prototypes())
+ffibuilder.set_source(
+    "_wheeld",
+    "\n".join([*(f'#include "{name}"' for name in PUBLIC_HEADERS), PROTOTYPE]),
+    sources=relative("wd_*.c"),
+    depends=relative("*.h"),
+    include_dirs=["csrc"],
+    extra_compile_args=compile_args(),
+    extra_link_args=link_args(),
+)

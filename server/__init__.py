@@ -1,0 +1,1 @@
+"""Everything that waits: the loop, sign-in, the control commands. Sits on wheel and wal."""

@@ -1,0 +1,1 @@
+"""What decides, for the daemon and the test kit: no clock, no files, no sockets."""
