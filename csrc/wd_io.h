@@ -1,0 +1,34 @@
+/* wd_io.h -- the one table of file calls. Everything below it in the core reaches the disk through
+ * such a table: the real one (wd_io_real), or the simulated disk of the tests (tests/c/wd_simfs.c).
+ * Each call returns a result >= 0 or a negative errno; none sets errno for its caller.
+ */
+#ifndef WD_IO_H
+#define WD_IO_H
+
+#include "wd_int.h"
+
+/* cffi: begin */
+typedef struct wd_io wd_io;
+
+/* The kernel's calls. */
+const wd_io *wd_io_real(void);
+
+/* What statfs() says a path lies on (f_type), or a negative errno. */
+int64_t wd_io_fs_magic(const char *path);
+/* cffi: end */
+
+struct wd_io {
+    void *disk; /* the implementation's own state; first argument of every call */
+    int (*open)(void *disk, const char *path, int flags, int mode); /* descriptor */
+    int (*close)(void *disk, int fd);
+    int64_t (*pread)(void *disk, int fd, void *p, size_t n, int64_t offset);
+    int64_t (*pwrite)(void *disk, int fd, const void *p, size_t n, int64_t offset);
+    int (*datasync)(void *disk, int fd);            /* fdatasync */
+    int (*dirsync)(void *disk, const char *folder); /* fsync of a directory */
+    int (*rename)(void *disk, const char *from, const char *to);
+    int (*unlink)(void *disk, const char *path);
+    int (*allocate)(void *disk, int fd, int64_t size_bytes); /* room from 0, and the size */
+    uint64_t (*now_ns)(void *disk);                          /* monotonic, for durations only */
+};
+
+#endif /* WD_IO_H */
