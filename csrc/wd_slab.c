@@ -1,0 +1,294 @@
+/* wd_slab.c -- rows, side blocks, run blocks.
+ *
+ * Free rows are a FIFO list, so a slot is reused as late as possible and its 25-bit generation
+ * lasts; a slot whose generations are used up is retired (left out of the list). Free side and run
+ * blocks are LIFO lists: they are reused while warm.
+ *
+ * Invariants: (1) a row is FREE or has a generation >= 1; (2) unless replaying, the free list holds
+ * exactly the FREE slots below top whose generation is < WD_GEN_MAX; (3) counts equal what is in
+ * use.
+ */
+#include "wd_slab.h"
+
+enum { SLOT_BITS = 32, GEN_BITS = 25 };
+
+/* A pool of equal blocks in reserved space; a free block's first u32 is the next free index + 1. */
+typedef struct {
+    uint8_t *base;
+    size_t block_bytes;
+    uint32_t capacity, top, used;
+    uint32_t free; /* index + 1, 0 = none */
+} pool;
+
+struct wd_slab {
+    wd_job *rows;
+    uint32_t capacity, top, used;
+    uint32_t free_head, free_tail; /* WD_NIL = empty */
+    uint32_t free_count;
+    uint32_t linked; /* 0 while replaying: the free list does not exist yet */
+    pool sides, runs;
+};
+
+static int pool_init(pool *p, size_t block_bytes, uint32_t capacity)
+{
+    *p = (pool){.block_bytes = block_bytes, .capacity = capacity};
+    p->base = wd_reserve(block_bytes * capacity);
+    return p->base ? WD_OK : WD_ENOMEM;
+}
+
+static uint32_t pool_take(pool *p)
+{
+    uint32_t i;
+    if (p->free) {
+        i = p->free - 1;
+        p->free = wd_get_u32(p->base + (size_t)i * p->block_bytes);
+    } else {
+        if (p->top == p->capacity) return WD_NIL;
+        i = p->top++;
+    }
+    p->used++;
+    memset(p->base + (size_t)i * p->block_bytes, 0, p->block_bytes);
+    return i;
+}
+
+static void pool_give(pool *p, uint32_t i)
+{
+    WD_ASSERT(i < p->top);
+    WD_ASSERT(p->used > 0);
+    wd_put_u32(p->base + (size_t)i * p->block_bytes, p->free);
+    p->free = i + 1;
+    p->used--;
+}
+
+wd_slab *wd_slab_new(uint32_t capacity)
+{
+    WD_ASSERT(capacity > 0);
+    wd_slab *s = wd_zalloc(sizeof *s);
+    if (!s) return NULL;
+    s->capacity = capacity;
+    s->free_head = s->free_tail = WD_NIL;
+    s->rows = wd_reserve(sizeof(wd_job) * capacity);
+    if (s->rows && pool_init(&s->sides, sizeof(wd_side), capacity) == WD_OK &&
+        pool_init(&s->runs, sizeof(wd_run), capacity) == WD_OK)
+        return s;
+    wd_slab_free(s);
+    return NULL;
+}
+
+void wd_slab_free(wd_slab *s)
+{
+    if (!s) return;
+    wd_unreserve(s->rows, sizeof(wd_job) * s->capacity);
+    wd_unreserve(s->sides.base, sizeof(wd_side) * s->capacity);
+    wd_unreserve(s->runs.base, sizeof(wd_run) * s->capacity);
+    wd_release(s);
+}
+
+wd_job *wd_slab_rows(const wd_slab *s)
+{
+    return s->rows;
+}
+
+uint32_t wd_slab_top(const wd_slab *s)
+{
+    return s->top;
+}
+
+uint32_t wd_slab_capacity(const wd_slab *s)
+{
+    return s->capacity;
+}
+
+static uint64_t make_id(uint32_t gen, uint32_t slot)
+{
+    return (uint64_t)gen << SLOT_BITS | slot;
+}
+
+uint64_t wd_job_id(const wd_slab *s, uint32_t slot)
+{
+    WD_ASSERT(slot < s->top);
+    return make_id(s->rows[slot].gen, slot);
+}
+
+uint32_t wd_slab_find(const wd_slab *s, uint64_t id)
+{
+    uint32_t slot = (uint32_t)id;
+    if (slot >= s->top || s->rows[slot].state == WD_FREE) return WD_NIL;
+    return wd_job_id(s, slot) == id ? slot : WD_NIL;
+}
+
+int wd_slab_next_id(const wd_slab *s, uint64_t *out_id)
+{
+    WD_ASSERT(s->linked);
+    if (s->free_head != WD_NIL) {
+        *out_id = make_id(s->rows[s->free_head].gen + 1u, s->free_head);
+        return WD_OK;
+    }
+    if (s->top == s->capacity) return WD_EFULL;
+    *out_id = make_id(1, s->top);
+    return WD_OK;
+}
+
+uint32_t wd_slab_room(const wd_slab *s)
+{
+    return s->capacity - s->top + s->free_count;
+}
+
+/* Take slot off the free list: live, it can only be the head. */
+static void unlink_free(wd_slab *s, uint32_t slot)
+{
+    if (!s->linked) return;
+    WD_ASSERT(s->free_head == slot);
+    s->free_head = s->rows[slot].next;
+    if (s->free_head == WD_NIL) s->free_tail = WD_NIL;
+    s->free_count--;
+}
+
+int wd_slab_claim(wd_slab *s, uint64_t id, uint32_t *out_slot)
+{
+    uint32_t slot = (uint32_t)id;
+    uint64_t gen = id >> SLOT_BITS;
+    if (gen == 0 || gen > WD_GEN_MAX) return WD_ECORRUPT;
+    if (slot >= s->capacity) return WD_EFULL;
+    wd_job *row = &s->rows[slot];
+    if (slot < s->top) {
+        if (row->state != WD_FREE || gen <= row->gen) return WD_ECORRUPT;
+        unlink_free(s, slot);
+    } else {
+        WD_ASSERT(!s->linked || slot == s->top);
+        for (uint32_t i = s->top; i <= slot; i++)
+            s->rows[i].where = WD_NIL;
+        s->top = slot + 1;
+    }
+    *row = (wd_job){.gen = (uint32_t)gen & WD_GEN_MAX,
+                    .where = WD_NIL,
+                    .next = WD_NIL,
+                    .prev = WD_NIL,
+                    .payload = WD_NIL,
+                    .side = WD_NIL};
+    s->used++;
+    *out_slot = slot;
+    return WD_OK;
+}
+
+static void link_free(wd_slab *s, uint32_t slot)
+{
+    wd_job *row = &s->rows[slot];
+    row->next = WD_NIL;
+    if (row->gen == WD_GEN_MAX) return; /* retired */
+    if (s->free_tail == WD_NIL)
+        s->free_head = slot;
+    else
+        s->rows[s->free_tail].next = slot;
+    s->free_tail = slot;
+    s->free_count++;
+}
+
+void wd_slab_give(wd_slab *s, uint32_t slot)
+{
+    wd_job *row = &s->rows[slot];
+    WD_ASSERT(slot < s->top && row->state != WD_FREE);
+    WD_ASSERT(row->side == WD_NIL && row->where == WD_NIL);
+    row->state = WD_FREE;
+    s->used--;
+    if (s->linked) link_free(s, slot);
+}
+
+void wd_slab_link_free(wd_slab *s)
+{
+    s->free_head = s->free_tail = WD_NIL;
+    s->free_count = 0;
+    for (uint32_t i = 0; i < s->top; i++)
+        if (s->rows[i].state == WD_FREE) link_free(s, i);
+    s->linked = 1;
+}
+
+uint32_t wd_side_new(wd_slab *s, uint32_t slot)
+{
+    uint32_t i = pool_take(&s->sides);
+    if (i == WD_NIL) return WD_NIL;
+    *wd_side_at(s, i) = (wd_side){.expire_ms = WD_NEVER_MS,
+                                  .slot = slot,
+                                  .run = WD_NIL,
+                                  .key = WD_NIL,
+                                  .meta = WD_NIL,
+                                  .group = WD_NIL,
+                                  .owner = WD_NIL,
+                                  .text = WD_NIL,
+                                  .expiring_next = WD_NIL,
+                                  .expiring_prev = WD_NIL,
+                                  .ended_next = WD_NIL,
+                                  .ended_prev = WD_NIL};
+    return i;
+}
+
+void wd_side_give(wd_slab *s, uint32_t side)
+{
+    wd_side *b = wd_side_at(s, side);
+    WD_ASSERT(b->run == WD_NIL);
+    WD_ASSERT(!b->keyed && !b->on_expiring && !b->on_ended);
+    pool_give(&s->sides, side);
+}
+
+wd_side *wd_side_at(const wd_slab *s, uint32_t side)
+{
+    WD_ASSERT(side < s->sides.top);
+    return (wd_side *)(void *)(s->sides.base + (size_t)side * sizeof(wd_side));
+}
+
+uint32_t wd_run_new(wd_slab *s)
+{
+    uint32_t i = pool_take(&s->runs);
+    if (i != WD_NIL) wd_run_at(s, i)->worker = WD_NIL;
+    return i;
+}
+
+void wd_run_give(wd_slab *s, uint32_t run)
+{
+    pool_give(&s->runs, run);
+}
+
+wd_run *wd_run_at(const wd_slab *s, uint32_t run)
+{
+    WD_ASSERT(run < s->runs.top);
+    return (wd_run *)(void *)(s->runs.base + (size_t)run * sizeof(wd_run));
+}
+
+wd_side *wd_job_side(const wd_slab *s, const wd_job *row)
+{
+    return row->side == WD_NIL ? NULL : wd_side_at(s, row->side);
+}
+
+wd_run *wd_job_run(const wd_slab *s, const wd_job *row)
+{
+    const wd_side *b = wd_job_side(s, row);
+    return !b || b->run == WD_NIL ? NULL : wd_run_at(s, b->run);
+}
+
+wd_slab_counts wd_slab_count(const wd_slab *s)
+{
+    return (wd_slab_counts){s->used, s->sides.used, s->runs.used};
+}
+
+uint64_t wd_slab_bytes(const wd_slab *s)
+{
+    return s->used * sizeof(wd_job) + s->sides.used * sizeof(wd_side) +
+           s->runs.used * sizeof(wd_run);
+}
+
+int wd_slab_check(const wd_slab *s)
+{
+    uint32_t used = 0, free = 0, linked = 0;
+    for (uint32_t i = 0; i < s->top; i++) {
+        if (s->rows[i].state != WD_FREE && s->rows[i].gen == 0) return 0;
+        if (s->rows[i].state != WD_FREE)
+            used++;
+        else if (s->rows[i].gen < WD_GEN_MAX)
+            free++;
+    }
+    if (used != s->used) return 0;
+    if (!s->linked) return 1;
+    for (uint32_t i = s->free_head; i != WD_NIL; i = s->rows[i].next)
+        if (i >= s->top || s->rows[i].state != WD_FREE || ++linked > free) return 0;
+    return linked == free && linked == s->free_count;
+}
