@@ -1,0 +1,97 @@
+/* wd_command.h -- commands: arguments -> engine calls -> reply bytes; waiting LEASE calls.
+ *
+ * Works on sessions, not on sockets: wd_conn embeds a wd_session and moves its bytes.
+ */
+#ifndef WD_COMMAND_H
+#define WD_COMMAND_H
+
+#include "wd_engine.h"
+#include "wd_resp.h"
+
+enum wd_disk_room { WD_DISK_OK = 0, WD_DISK_TIGHT = 1, WD_DISK_LOW = 2, WD_DISK_FULL = 3 };
+
+/* A job handed to this session whose reply has not left wholly yet, or that is bound to it. */
+typedef struct {
+    uint64_t id, lsn;   /* the grant: job and lsn of its LEASED record */
+    uint64_t reply_end; /* stream offset (since connect) of the first byte behind the reply */
+} wd_grant;
+
+struct wd_wait; /* a parked LEASE (wd_command.c) */
+
+typedef struct wd_session {
+    uint64_t handle;      /* index | generation << 32: what others hold instead of a pointer */
+    uint64_t out_base;    /* stream offset of out.p[0]: bytes that left before it */
+    wd_buf out;           /* replies in order; the gate (wd_conn) decides how far they may leave */
+    wd_buf grants;        /* wd_grant[]: not wholly sent yet, in order of reply_end */
+    wd_buf bound;         /* wd_grant[]: LEASE ... BOUND */
+    struct wd_wait *wait; /* the parked LEASE, NULL = none */
+    struct wd_session *woken_next; /* on the woken list */
+    uint8_t woken;
+    uint8_t resp;    /* 2 or 3 */
+    uint8_t authed;  /* may use commands behind AUTH */
+    uint8_t blocked; /* the kernel refused bytes: no lease is given */
+    uint8_t closing; /* no more commands are read */
+    char name[64];   /* CLIENT SETNAME / HELLO SETNAME, "" = none */
+    char user[64];   /* AUTH name, "" = none */
+} wd_session;
+
+enum wd_done {
+    WD_DONE_GATED = 0, /* replied; the reply depends on the state it saw */
+    WD_DONE_FREE = 1,  /* replied; the reply depends on nothing (PING, syntax errors) */
+    WD_DONE_WAIT = 2,  /* parked: a LEASE that waits; nothing behind it is run until it is woken */
+    WD_DONE_PYTHON = 3 /* not C's: the connection parks until Python has answered */
+};
+
+struct wd_commands; /* dispatch state: waiting list, woken list, limits */
+typedef struct wd_commands wd_commands;
+
+typedef struct {
+    uint64_t payload_bytes_max; /* default 64 KiB, at most 1 MiB */
+    int strict_handlers;        /* refuse SCHEDULE for a handler that nobody serves */
+    int auth_required;          /* sessions start without rights */
+} wd_command_limits;
+
+wd_commands *wd_commands_new(wd_engine *e, const wd_command_limits *limits);
+void wd_commands_free(wd_commands *c);
+/* 1 while the log is replayed: only PING and what Python may answer then is run, else -LOADING. */
+void wd_commands_set_loading(wd_commands *c, int loading);
+/* How little the disk has left (enum wd_disk_room): from TIGHT on no job is taken, from LOW on none
+ * is handed out, at FULL nothing that makes a record is run; what reads goes on. */
+void wd_commands_set_disk(wd_commands *c, int room);
+
+/* Run argv[0..argc), argc >= 1, for s; replies are appended to s->out. enum wd_done, or WD_ENOMEM
+ * (close the connection: its reply could not be kept). */
+int wd_command_run(wd_commands *c, wd_session *s, const wd_span *argv, uint32_t argc);
+
+/* After commands and ticks of one round: give ready jobs to waiting LEASE calls and end those whose
+ * WAIT has passed. Each session answered or ended is put on the woken list with its reply in out.
+ */
+void wd_commands_serve(wd_commands *c);
+/* Next woken session (then: gate its new bytes, run what is buffered behind), NULL = none. */
+wd_session *wd_commands_next_woken(wd_commands *c);
+/* Rel time at which the first waiting LEASE gives up; WD_NEVER_MS = none. */
+int64_t wd_commands_next_wake_ms(const wd_commands *c);
+
+/* Take a session off the woken list (it is about to go). */
+void wd_session_unwake(wd_commands *c, wd_session *s);
+
+/* End a parked LEASE with an empty array (half-close, SIGTERM). It goes onto the woken list. */
+void wd_session_end_wait(wd_commands *c, wd_session *s);
+/* Answer every parked LEASE with an empty array and park none from now on. */
+void wd_commands_drain(wd_commands *c);
+
+/* The connection is gone: drop its parked LEASE, give back grants whose reply had not left wholly
+ * (reply_end > sent_offset), count bound leases as lost. Frees the session's buffers. */
+void wd_session_close(wd_commands *c, wd_session *s, uint64_t sent_offset);
+
+/* Commands run so far, refused ones included. */
+uint64_t wd_commands_count(const wd_commands *c);
+
+/* The i-th command of the table, for COMMAND and PROTOCOL.md's test; WD_EGONE behind the last. */
+typedef struct {
+    const char *name, *usage;    /* static text */
+    uint32_t args_min, args_max; /* without the name */
+} wd_command_facts;
+int wd_command_info(uint32_t i, wd_command_facts *out);
+
+#endif /* WD_COMMAND_H */
