@@ -1,0 +1,99 @@
+/* wd_control.c -- wd_core's control face: hands bytes to the engine and takes bytes from it. */
+#include "wd_control.h"
+
+#include "wd_round.h"
+
+int wd_core_submit(wd_core *c, const uint8_t *ops, size_t n, uint64_t *out_ids, uint32_t ids_max,
+                   uint32_t *out_count)
+{
+    if (!c->started || n > WD_BATCH_BYTES_MAX) return WD_EINVAL;
+    if (c->disk_room >= WD_DISK_FULL) return WD_EFULL;
+    if (wd_engine_open_bytes(c->engine) + n > WD_BATCH_CLOSE_BYTES)
+        wd_engine_close_batch(c->engine);
+    return wd_engine_submit(c->engine, (wd_span){ops, n}, c->disk_room < WD_DISK_TIGHT, out_ids,
+                            ids_max, out_count);
+}
+
+int wd_core_ended(wd_core *c, uint32_t most, const uint8_t **out_p, size_t *out_n)
+{
+    c->ended.n = 0;
+    int status = wd_engine_ended(c->engine, most, &c->ended);
+    if (status != WD_OK) return status;
+    *out_p = c->ended.p;
+    *out_n = c->ended.n;
+    return WD_OK;
+}
+
+int wd_core_table_next(const wd_core *c, uint32_t *cursor, wd_core_entry *out)
+{
+    wd_entry entry;
+    const wd_table *table = wd_engine_table(c->engine);
+    while (*cursor < wd_table_top(table)) {
+        if (wd_table_at(table, (*cursor)++, &entry) != WD_OK) continue;
+        *out = (wd_core_entry){.kind = entry.kind,
+                               .key = entry.key.p,
+                               .key_n = entry.key.n,
+                               .blob = entry.blob.p,
+                               .blob_n = entry.blob.n};
+        return WD_OK;
+    }
+    return WD_EAGAIN;
+}
+
+int wd_core_accept_clock(wd_core *c)
+{
+    return c->started ? wd_engine_accept_clock(c->engine) : WD_EINVAL;
+}
+
+void wd_core_engine_figures(const wd_core *c, wd_engine_figures *out)
+{
+    const wd_engine *e = c->engine;
+    wd_engine_stats s;
+    wd_engine_stats_get(e, &s);
+    *out = (wd_engine_figures){.wall_ms = wd_engine_wall_ms(e),
+                               .rel_ms = wd_engine_rel_ms(e),
+                               .logical_ms = s.logical_ms,
+                               .held_ms = s.held_ms,
+                               .clock_steps = s.clock_steps,
+                               .suspends = s.suspends,
+                               .created = s.created,
+                               .fired = s.fired,
+                               .leased = s.leased,
+                               .acked = s.acked,
+                               .failed = s.failed,
+                               .timed_out = s.timed_out,
+                               .lost = s.lost,
+                               .released = s.released,
+                               .unsent = s.unsent,
+                               .cancelled = s.cancelled,
+                               .expired = s.expired,
+                               .died = s.died,
+                               .dead_dropped = s.dead_dropped,
+                               .ring_dropped = s.ring_dropped,
+                               .once_dropped = s.once_dropped,
+                               .texts_dropped = s.texts_dropped,
+                               .ended_count = s.ended_count,
+                               .once_count = s.once_count,
+                               .owned_ended_count = s.owned_ended_count,
+                               .expiring_count = s.expiring_count,
+                               .handlers_count = wd_handlers_count(wd_engine_names(e)),
+                               .table_count = wd_table_count(wd_engine_table(e)),
+                               .jobs_scheduled = wd_engine_count(e, WD_SCHEDULED),
+                               .jobs_held = wd_engine_count(e, WD_HELD),
+                               .jobs_ready = wd_engine_count(e, WD_READY),
+                               .jobs_leased = wd_engine_count(e, WD_LEASED),
+                               .jobs_dead = wd_engine_count(e, WD_DEAD)};
+}
+
+int wd_core_command(uint32_t i, const char **out_name, const char **out_usage,
+                    uint32_t *out_args_min, uint32_t *out_args_max)
+{
+    wd_command_facts facts;
+    int status = wd_command_info(i, &facts);
+    if (status != WD_OK) return status;
+    *out_name = facts.name;
+    *out_usage = facts.usage;
+    *out_args_min = facts.args_min;
+    *out_args_max = facts.args_max;
+    return WD_OK;
+}

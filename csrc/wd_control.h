@@ -1,0 +1,58 @@
+/* wd_control.h -- the control plane's way into the engine: what Python decides goes in as one
+ * atomic batch, what it has to know comes out as records. No callback: Python asks.
+ */
+#ifndef WD_CONTROL_H
+#define WD_CONTROL_H
+
+#include "wd_core.h"
+
+/* cffi: begin */
+/* Carry out ops[0..n), whole or not at all: records as in wd_record.h, with these meanings.
+ *   CREATED        a job: NAME = handler, DUE FLAGS PRIORITY, PAYLOAD META GROUP EXPIRE, KEY or
+ *                  OWNER, BLOB (wd_policy, then one byte enum wd_setting: which of its members
+ *                  count); its id is made here and written to out_ids, one for each CREATED in
+ * order MARKED         ID: cancel it (a leased one is marked) UNHELD, MOVED  ID DUE FLAGS CLOSED
+ * ID: the end of this owned job was seen PUT, DEL       REASON(kind) NAME [BLOB] No two may be
+ * about one job, key or DEL'd entry, but CLOSED goes with any other. WD_OK with *out_count ids;
+ * WD_EFULL or WD_ENOMEM (no room: nothing changed but names of handlers), WD_EGONE (a job named is
+ * not there, or not in a state that allows it: nothing changed), WD_EINVAL (ops are not such
+ * records, exclude each other, or are more than 2 MiB). */
+int wd_core_submit(wd_core *c, const uint8_t *ops, size_t n, uint64_t *out_ids, uint32_t ids_max,
+                   uint32_t *out_count);
+/* Owned jobs that ended, or were moved, since Python last closed them, oldest first: at most `most`
+ * records ENDED (ID, AT, REASON = state, NUMBER = why it died, OWNER, TEXT) at *out_p until the
+ * next call. WD_OK or WD_ENOMEM. */
+int wd_core_ended(wd_core *c, uint32_t most, const uint8_t **out_p, size_t *out_n);
+/* One entry of the PUT table; its bytes are the core's, valid until the next change. */
+typedef struct {
+    const uint8_t *key;
+    size_t key_n;
+    const uint8_t *blob;
+    size_t blob_n;
+    uint8_t kind;
+} wd_core_entry;
+/* Walk the PUT table: *cursor 0 at first. WD_OK; WD_EAGAIN: no more. */
+int wd_core_table_next(const wd_core *c, uint32_t *cursor, wd_core_entry *out);
+/* CLOCK ACCEPT: logical now = wall. WD_OK or a status. */
+int wd_core_accept_clock(wd_core *c);
+
+/* What the engine counts. Counters run from the start of the process. */
+typedef struct {
+    int64_t wall_ms, rel_ms, logical_ms;
+    int64_t held_ms; /* logical now - wall: > 1000 is CLOCK_HELD */
+    uint64_t clock_steps, suspends;
+    uint64_t created, fired, leased, acked, failed, timed_out, lost, released, unsent, cancelled;
+    uint64_t expired, died, dead_dropped, ring_dropped, once_dropped, texts_dropped;
+    uint64_t ended_count, once_count, owned_ended_count, expiring_count, handlers_count,
+        table_count;
+    uint64_t jobs_scheduled, jobs_held, jobs_ready, jobs_leased, jobs_dead;
+} wd_engine_figures;
+void wd_core_engine_figures(const wd_core *c, wd_engine_figures *out);
+
+/* The command table, for COMMAND: name, usage, argument counts without the name. WD_EGONE behind
+ * it. */
+int wd_core_command(uint32_t i, const char **out_name, const char **out_usage,
+                    uint32_t *out_args_min, uint32_t *out_args_max);
+/* cffi: end */
+
+#endif /* WD_CONTROL_H */

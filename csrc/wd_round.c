@@ -1,0 +1,168 @@
+/* wd_round.c -- the order of things in one round:
+ *
+ *  1. wait, read the clocks, tick
+ *  2. accept, receive, parse, run
+ *  3. what the commit thread finished: open the gate, send
+ *  4. gather
+ *  5. serve waiting LEASE calls, run what was behind them
+ *  6. close the batch, commit, send, arm the timers
+ *
+ * The gather window: a commit releases a herd of connections at once, and starting the next commit
+ * with the first of them to come back would split the herd in two for ever. So after a commit the
+ * loop serves on for up to gather_us, or until as many connections wait again as were released.
+ */
+#include "wd_round.h"
+
+enum { FINISH_PASSES_MAX = 8, NS_PER_US = 1000, STALL_LOOK_MS = 500 };
+
+static int loading(const wd_core *c)
+{
+    return !c->started;
+}
+
+static int64_t wall_us(const wd_core *c)
+{
+    return c->options.hand_clock ? c->now.wall_ms * 1000 : wd_clock_wall_us();
+}
+
+static void flush(wd_core *c)
+{
+    if (c->conns->lists[WD_L_READY].count == 0) return;
+    if (c->net) {
+        wd_net_flush(c->net, wall_us(c));
+        return;
+    }
+    wd_conn *socket = wd_conns_next_ready(c->conns); /* moves the fed ones to their list */
+    WD_ASSERT(socket == NULL);
+}
+
+/* The log has failed: memory is ahead of it, so nothing more may be said to anybody. */
+static int fail(wd_core *c)
+{
+    c->failure = wd_commit_failure(c->commit);
+    WD_ASSERT(c->failure != WD_OK);
+    wd_conns_kill_all(c->conns);
+    if (c->net) wd_net_drop_all(c->net);
+    flush(c);
+    return WD_EIO;
+}
+
+void wd_round_begin(wd_core *c)
+{
+    if (!c->options.hand_clock) wd_clock_read(&c->now);
+    c->rounds++;
+    /* A frame that did not fit says more than what the owner last saw. */
+    int stalled = wd_commit_is_stalled(c->commit);
+    wd_commands_set_disk(c->commands, stalled ? WD_DISK_FULL : c->disk_room);
+    wd_conns_begin_round(c->conns, c->now.mono_ms);
+    c->tick_more = 0;
+    if (loading(c)) return;
+    int more = 0;
+    /* Without memory a tick changes nothing; the next round tries again. */
+    if (wd_engine_tick(c->engine, &c->now, &more) == WD_OK) c->tick_more = more;
+    if (more) c->ticks_cut++;
+    if (wd_engine_open_bytes(c->engine) >= WD_BATCH_CLOSE_BYTES) wd_engine_close_batch(c->engine);
+}
+
+static int64_t min_ms(int64_t a, int64_t b)
+{
+    return a < b ? a : b;
+}
+
+static void arm_timers(wd_core *c)
+{
+    if (!c->net || c->options.hand_clock) return;
+    const wd_clocks *now = &c->now;
+    int64_t boot_ms = WD_NEVER_MS;
+    int64_t wall_ms = WD_NEVER_MS;
+    if (wd_commit_is_stalled(c->commit)) boot_ms = now->boot_ms + STALL_LOOK_MS;
+    int64_t sweep_ms = wd_conns_next_sweep_ms(c->conns);
+    if (sweep_ms != WD_NEVER_MS)
+        boot_ms = min_ms(boot_ms, now->boot_ms + (sweep_ms - now->mono_ms));
+    if (!loading(c)) {
+        wall_ms = wd_engine_next_wall_ms(c->engine);
+        int64_t rel_ms =
+            min_ms(wd_engine_next_rel_ms(c->engine), wd_commands_next_wake_ms(c->commands));
+        if (rel_ms != WD_NEVER_MS) {
+            int64_t left_ms = rel_ms - wd_engine_rel_ms(c->engine);
+            boot_ms = min_ms(boot_ms, now->boot_ms + (left_ms > 0 ? left_ms : 0));
+        }
+    }
+    wd_net_arm(c->net, wall_ms, boot_ms, now->wall_ms);
+}
+
+static uint32_t gated(const wd_core *c)
+{
+    return c->conns->lists[WD_L_GATED].count;
+}
+
+/* Commit what may be committed now, open the gate as far as that went, send. */
+static int commit_and_send(wd_core *c)
+{
+    if (wd_commit_blocks(c->commit, gated(c))) flush(c);
+    if (wd_commit_submit(c->commit, gated(c)) != WD_OK) return fail(c);
+    (void)wd_conns_release(c->conns, wd_commit_durable_seq(c->commit));
+    flush(c);
+    return WD_OK;
+}
+
+int wd_round_finish(wd_core *c)
+{
+    if (c->failure != WD_OK) return WD_EIO;
+    int more = c->tick_more;
+    for (int pass = 0; pass < FINISH_PASSES_MAX; pass++) {
+        more = wd_conns_settle(c->conns, loading(c)) != WD_OK || c->tick_more;
+        if (commit_and_send(c) != WD_OK) return WD_EIO;
+        if (c->conns->lists[WD_L_RESUME].count == 0) break;
+    }
+    if (more || c->conns->lists[WD_L_RESUME].count > 0) wd_commit_kick(c->commit);
+    arm_timers(c);
+    return (int)c->conns->lists[WD_L_PYTHON].count;
+}
+
+/* What the commit thread finished leaves. WD_OK or WD_EIO; *out_released connections got bytes. */
+static int collect(wd_core *c, uint32_t *out_released)
+{
+    if (wd_commit_collect(c->commit) != WD_OK) return fail(c);
+    *out_released = wd_conns_release(c->conns, wd_commit_durable_seq(c->commit));
+    if (*out_released > 0) flush(c);
+    return WD_OK;
+}
+
+static void handle_events(wd_core *c)
+{
+    if (wd_net_handle(c->net)) wd_commit_unkick(c->commit);
+}
+
+static void gather(wd_core *c, uint32_t released)
+{
+    /* A closed batch that waits already is work enough for the next commit. */
+    uint64_t closed_bytes = wd_engine_queued_bytes(c->engine) - wd_engine_open_bytes(c->engine);
+    int wanted = released > 0 && c->options.gather_us > 0 &&
+                 c->options.commit_mode == WD_COMMIT_THREAD &&
+                 c->options.fsync_mode == WD_FSYNC_ALWAYS && closed_bytes == 0;
+    if (!wanted) return;
+    c->gathers++;
+    uint64_t end_ns = wd_clock_mono_ns() + (uint64_t)c->options.gather_us * NS_PER_US;
+    while (gated(c) < released) {
+        uint64_t now_ns = wd_clock_mono_ns();
+        if (now_ns >= end_ns) return;
+        if (wd_net_wait_ns(c->net, end_ns - now_ns) > 0) handle_events(c);
+    }
+}
+
+int wd_round_poll(wd_core *c, int timeout_ms)
+{
+    WD_ASSERT(c->net);
+    if (c->failure != WD_OK) return WD_EIO;
+    (void)wd_net_wait(c->net, timeout_ms);
+    uint64_t start_ns = wd_clock_thread_ns();
+    wd_round_begin(c);
+    handle_events(c);
+    uint32_t released = 0;
+    if (collect(c, &released) != WD_OK) return WD_EIO;
+    gather(c, released);
+    int queued = wd_round_finish(c);
+    wd_hist_add(&c->round_cpu_ns, wd_clock_thread_ns() - start_ns);
+    return queued;
+}
