@@ -1,0 +1,242 @@
+"""What ``wheeld wal verify DATA`` finds: each segment by itself, and what a start would say.
+
+Read only: nothing is locked, synced or written, so it may run beside a server. It then sees the log
+as it is at that moment, a frame in flight included.
+"""
+
+from dataclasses import dataclass, field
+from typing import Final
+
+from wal import frame
+from wal.directory import check_folder, lock_holder, read_directory
+from wal.disk import Disk
+from wal.errors import RefusedError
+from wal.frame import (
+    FRAME_HEADER_BYTES,
+    SEGMENT_HEADER_BYTES,
+    NewerFormatError,
+    Scan,
+    Scanner,
+    Stop,
+)
+from wal.reader import READ_BYTES, WORDS, Reader, zero_from
+from wal.recover import Ending, Verdict, judge
+from wal.segment import SegmentFile, list_segments, needed
+
+PROBLEMS_MAX: Final = 20
+# A write that a running server is in the middle of can look like damage; it does not for long.
+LOOKS_MAX: Final = 3
+
+
+@dataclass(slots=True, kw_only=True)
+class SegmentReport:
+    """One segment. ``bytes`` is where its frames end; an lsn of 0 = it holds no records."""
+
+    name: str
+    size_bytes: int
+    bytes: int = 0
+    frames: int = 0
+    records: int = 0
+    first_lsn: int = 0
+    last_lsn: int = 0
+    problems: list[str] = field(default_factory=list[str])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Report:
+    """All of it. ``refused`` is why a start would be refused; then there is no verdict."""
+
+    path: str
+    segments: tuple[SegmentReport, ...]
+    other_files: tuple[str, ...]
+    running_pid: int | None
+    running: bool
+    marked_lsn: int
+    verdict: Verdict | None
+    refused: RefusedError | None
+
+    @property
+    def damaged(self) -> bool:
+        """True when a start would be refused."""
+        return self.refused is not None
+
+    @property
+    def records(self) -> int:
+        """Records in all segments, also behind damage."""
+        return sum(segment.records for segment in self.segments)
+
+
+def verify(disk: Disk, path: str, *, from_lsn: int = 1) -> Report:
+    """Return what is in a data directory.
+
+    Args:
+        disk: where it lies.
+        path: the data directory.
+        from_lsn: first record that a start would need: 1, or what the checkpoint says.
+
+    Raises:
+        OSError: a file call failed.
+    """
+    path = path.rstrip("/")
+    report = _look(disk, path, from_lsn)
+    for _ in range(1, LOOKS_MAX):
+        if report.refused is None or not report.running:
+            break
+        report = _look(disk, path, from_lsn)
+    return report
+
+
+def _look(disk: Disk, path: str, from_lsn: int) -> Report:
+    running = disk.locked(f"{path}/LOCK")
+    segments: list[SegmentReport] = []
+    other: tuple[str, ...] = ()
+    marked_lsn = 0
+    verdict = refused = None
+    try:
+        check_folder(disk, path, allow_network_fs=True)
+        ident, mark = read_directory(disk, path)
+        marked_lsn = mark.newest.lsn
+        listing = list_segments(disk, f"{path}/wal")
+        other = listing.other
+        segments = [_survey(disk, file) for file in listing.segments]
+        reader = Reader(disk, needed(listing.segments, from_lsn), uuid=ident.uuid, settle=False)
+        for _ in reader.chunks():
+            pass
+        verdict, _ = judge(reader, mark.newest, damaged_mark_slots=mark.damaged_slots)
+    except RefusedError as error:
+        refused = error
+    return Report(
+        path=path,
+        segments=tuple(segments),
+        other_files=other,
+        running_pid=lock_holder(disk, f"{path}/LOCK") if running else None,
+        running=running,
+        marked_lsn=marked_lsn,
+        verdict=verdict,
+        refused=refused,
+    )
+
+
+def _survey(disk: Disk, file: SegmentFile) -> SegmentReport:
+    """Return what one segment holds, going on behind damage where a frame verifies again."""
+    fd = disk.open(file.path)
+    try:
+        report = SegmentReport(name=file.name, size_bytes=disk.size(fd))
+        try:
+            header = frame.decode_segment(disk.pread(fd, SEGMENT_HEADER_BYTES, 0))
+        except NewerFormatError as error:
+            report.problems.append(str(error))
+            return report
+        if header is None:
+            report.problems.append("header block damaged")
+            return report
+        if (header.seq, header.base_lsn) != (file.seq, file.base_lsn):
+            report.problems.append(
+                f"named as another segment: its header says {header.seq:016x}-"
+                f"{header.base_lsn:016x}"
+            )
+        scanner = Scanner(next_lsn=header.base_lsn, prev_crc=header.prev_crc, salt=header.salt)
+        _survey_frames(disk, fd, scanner, header.salt, report)
+        return report
+    finally:
+        disk.close(fd)
+
+
+def _survey_frames(disk: Disk, fd: int, scanner: Scanner, salt: int, report: SegmentReport) -> None:
+    offset = SEGMENT_HEADER_BYTES
+    while True:
+        offset, scan = _run(disk, fd, scanner, offset, report)
+        if scan.stop is Stop.END or (scan.stop is Stop.ZERO and zero_from(disk, fd, offset)):
+            return
+        report.problems.append(f"{WORDS[scan.stop]} at offset {offset} (lsn {scan.next_lsn})")
+        behind = _next_header(disk, fd, offset + 8, salt)
+        if behind is None or len(report.problems) >= PROBLEMS_MAX:
+            return
+        offset, found = behind
+        scanner = Scanner(next_lsn=found.header.first_lsn, prev_crc=found.prev_crc, salt=salt)
+
+
+def _run(
+    disk: Disk, fd: int, scanner: Scanner, offset: int, report: SegmentReport
+) -> tuple[int, Scan]:
+    """Scan from a frame's border until the scan stops; return where, and its last buffer's."""
+    size_bytes = READ_BYTES
+    while True:
+        room = max(report.size_bytes - offset, 0)
+        data = disk.pread(fd, min(size_bytes, room), offset)
+        room = room if len(data) == min(size_bytes, room) else len(data)
+        scan = scanner.feed(data, room=room)
+        offset += scan.bytes
+        if scan.frames:
+            report.last_lsn = scan.next_lsn - 1
+            report.first_lsn = report.first_lsn or scan.next_lsn - scan.records
+            report.frames += scan.frames
+            report.records += scan.records
+            report.bytes = offset
+        if scan.stop is not Stop.MORE:
+            return offset, scan
+        size_bytes = max(READ_BYTES, scan.need_bytes)
+
+
+def _next_header(disk: Disk, fd: int, offset: int, salt: int) -> tuple[int, frame.Found] | None:
+    """Return (offset, header) of the first frame header from offset on that verifies."""
+    while data := disk.pread(fd, READ_BYTES + FRAME_HEADER_BYTES, offset):
+        if found := frame.find(data, salt=salt):
+            return offset + found.offset, found
+        offset += READ_BYTES
+    return None
+
+
+# ---- as text ----
+
+
+def grouped(number: int) -> str:
+    """Return a number with its thousands apart: 8100201 -> '8 100 201'."""
+    return f"{number:,}".replace(",", " ")
+
+
+def as_text(report: Report) -> str:
+    """Return the report as the lines that ``wheeld wal verify`` prints."""
+    rows = [("segment", "records", "bytes", "lsn range", "result")]
+    for segment in report.segments:
+        lsns = "-"
+        if segment.records:
+            lsns = f"{grouped(segment.first_lsn)}-{grouped(segment.last_lsn)}"
+        result = "; ".join(segment.problems) or "ok"
+        rows.append((segment.name, grouped(segment.records), grouped(segment.bytes), lsns, result))
+    widths = [max(len(row[i]) for row in rows) for i in range(4)]
+    lines: list[str] = []
+    if report.running:
+        pid = "" if report.running_pid is None else f" (pid {report.running_pid})"
+        lines.append(f"A server{pid} runs on {report.path}: this is the log at one moment.")
+    for name, records, size, lsns, result in rows:
+        lines.append(
+            f"{name:<{widths[0]}}  {records:>{widths[1]}}  {size:>{widths[2]}}  "
+            f"{lsns:<{widths[3]}}  {result}"
+        )
+    lines += _summary(report)
+    return "\n".join(lines) + "\n"
+
+
+def _summary(report: Report) -> list[str]:
+    if report.refused is not None:
+        return [f"DAMAGED: a start is refused: {report.refused}"]
+    verdict = report.verdict
+    if verdict is None:
+        return ["Nothing could be read."]
+    marked = f"Known durable up to lsn {grouped(report.marked_lsn)}."
+    lines = [f"{grouped(verdict.records)} records, no damage. {marked}"]
+    if verdict.damaged_mark_slots:
+        lines.append("1 of 8 slots of MARK is damaged; the others make up for it.")
+    place = f"{verdict.path} at offset {grouped(verdict.offset)}"
+    if verdict.ending is Ending.TORN:
+        lines.append(f"Torn frame in {place} (crash): normal, never confirmed, cut on start.")
+    elif verdict.ending is Ending.CUT:
+        lines.append(
+            f"Unsynced tail in {place}: {grouped(verdict.cut_records)} records that no sync "
+            "covered are moved aside on start."
+        )
+    elif verdict.ending is Ending.EMPTY_HEADER:
+        lines.append(f"Unfinished header in {verdict.path} (crash): normal, replaced on start.")
+    lines += [f"Set aside earlier: {path}" for path in report.other_files if path.endswith(".cut")]
+    return lines
