@@ -1,0 +1,229 @@
+"""Plant known faults in the data plane, one at a time: the tests of the gate must notice each.
+
+    python tests/c/mutate_conn.py [--only TEXT]
+
+Each fault replaces text that stands exactly once in a source file. The core is built with it, and
+the tests of the gate and the transcripts run over that build. First they must pass over the sound
+one. Prints one line per fault; exit status 1 when one was missed.
+"""
+
+import argparse
+import importlib.util
+import subprocess
+import sys
+import sysconfig
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parents[2]
+CSRC = ROOT / "csrc"
+TESTS = ["-m", "not long", "tests/unit/test_conn_gate.py", "tests/unit/test_transcripts.py"]
+HANG_S = 60
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fault:
+    """A mistake someone could make: `old` in a file becomes `new`."""
+
+    name: str
+    file: str
+    old: str
+    new: str
+
+
+def fault(name: str, file: str, old: str, new: str) -> Fault:
+    """Return a Fault; saves the keywords in the table below."""
+    return Fault(name=name, file=file, old=old, new=new)
+
+
+FAULTS = [
+    fault(
+        "the gate is open for reads",
+        "wd_conn.c",
+        "int done = wd_command_run(r->commands, &c->session, r->argv, argc);",
+        "uint64_t before = wd_engine_lsn(r->engine);"
+        "int done = wd_command_run(r->commands, &c->session, r->argv, argc);"
+        "if (done == WD_DONE_GATED && before == wd_engine_lsn(r->engine)) done = WD_DONE_FREE;",
+    ),
+    fault(
+        "the gate is open for everything",
+        "wd_conn.c",
+        "int waits = done == WD_DONE_GATED && seq > durable_seq;",
+        "int waits = 0; (void)done; (void)seq; (void)durable_seq;",
+    ),
+    fault(
+        "what depends on nothing waits like the rest",
+        "wd_conn.c",
+        "int waits = done == WD_DONE_GATED && seq > durable_seq;",
+        "int waits = seq > durable_seq; (void)done;",
+    ),
+    fault(
+        "the gate opens one batch too far",
+        "wd_conn.c",
+        "mark_at(c, 0)->seq <= durable_seq; left--",
+        "mark_at(c, 0)->seq <= durable_seq + 1; left--",
+    ),
+    fault(
+        "an answer behind a gated one joins the batch before its own",
+        "wd_conn.c",
+        "(!waits || mark_at(c, left - 1)->seq == seq)",
+        "(!waits || mark_at(c, left - 1)->seq <= seq)",
+    ),
+    fault(
+        "a woken LEASE passes the gate",
+        "wd_conns.c",
+        "wd_conn_gate(c, WD_DONE_GATED,",
+        "wd_conn_gate(c, WD_DONE_FREE,",
+    ),
+    fault(
+        "Python's answers pass the gate",
+        "wd_conns.c",
+        "gated ? WD_DONE_GATED : WD_DONE_FREE",
+        "gated ? WD_DONE_FREE : WD_DONE_FREE",
+    ),
+    fault(
+        "taking a frame makes it durable",
+        "wd_commit.c",
+        "c->flight = b;\n    *out_frame",
+        "c->flight = b; c->durable_seq = b->seq;\n    *out_frame",
+    ),
+    fault(
+        "a part of a frame counts as the whole",
+        "wd_commit.c",
+        "if (!c->flight || lsn < known) return WD_OK;",
+        "if (!c->flight) return WD_OK;",
+    ),
+    fault(
+        "a second frame is given out while one is in flight",
+        "wd_commit.c",
+        "if (c->flight) return NULL;",
+        "",
+    ),
+    fault(
+        "a handle finds whoever has its place now",
+        "wd_conns.c",
+        "return s->table[i]->session.handle == handle ? s->table[i] : NULL;",
+        "return s->table[i];",
+    ),
+    fault(
+        "grants that never left are not given back",
+        "wd_conns.c",
+        "wd_session_close(s->runner.commands, &c->session, c->sent);",
+        "wd_session_close(s->runner.commands, &c->session, UINT64_MAX);",
+    ),
+    fault(
+        "a grant counts as sent when it passes the gate",
+        "wd_conn.c",
+        "g[gone].reply_end <= c->sent",
+        "g[gone].reply_end <= c->released",
+    ),
+    fault(
+        "commands that are not durable are not limited",
+        "wd_conn.c",
+        "c->undurable_commands < WD_UNDURABLE_COMMANDS_MAX &&",
+        "",
+    ),
+    fault(
+        "parsing goes on whatever stands in the output",
+        "wd_conn.c",
+        "wd_conn_out_bytes(c) <= WD_OUT_STOP_BYTES &&",
+        "",
+    ),
+    fault(
+        "what is behind an answered command is forgotten",
+        "wd_conn.c",
+        "c->full = 1; /* look at what is buffered behind it */",
+        "",
+    ),
+    fault(
+        "a half-closed connection keeps its waiting LEASE",
+        "wd_conn.c",
+        "if (c->parked == WD_PARKED_WAIT) wd_session_end_wait(r->commands, &c->session);",
+        "",
+    ),
+    fault(
+        "HTTP is run like any line",
+        "wd_conn.c",
+        "if (p[0] != '*' && is_http(c, r->argv, cmd.argc)) {",
+        "if (0 && is_http(c, r->argv, cmd.argc)) {",
+    ),
+]
+
+
+class Builder:
+    """Builds the core, each time with one file changed."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        spec = importlib.util.spec_from_file_location("build_ffi", CSRC / "build_ffi.py")
+        assert spec is not None
+        assert spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        spec.loader.exec_module(module)
+        module.ffibuilder.emit_c_code(str(folder / "_wheeld.c"))
+        self._sources = [folder / "_wheeld.c", *sorted(CSRC.glob("wd_*.c"))]
+        for source in self._sources:
+            self._compile(source, folder / f"{source.stem}.o")
+
+    def _compile(self, source: Path, target: Path) -> None:
+        command = ["gcc", "-std=c11", "-O1", "-w", "-fPIC", "-c", str(source), "-o", str(target)]
+        command += ["-DPy_LIMITED_API=0x030B0000", f"-I{CSRC}"]
+        command += [f"-I{sysconfig.get_path('include')}"]
+        subprocess.run(command, check=True)
+
+    def build(self, what: Fault | None) -> Path:
+        """Return a folder with the core in it, one fault planted."""
+        objects = {source.stem: self._folder / f"{source.stem}.o" for source in self._sources}
+        target = self._folder / "built"
+        target.mkdir(exist_ok=True)
+        if what is not None:
+            text = (CSRC / what.file).read_text()
+            assert text.count(what.old) == 1, (
+                f"{what.name}: its text stands {text.count(what.old)}x"
+            )
+            source = self._folder / f"faulty_{what.file}"
+            source.write_text(text.replace(what.old, what.new))
+            stem = Path(what.file).stem
+            objects[stem] = self._folder / "faulty.o"
+            self._compile(source, objects[stem])
+        module = target / "_wheeld.abi3.so"
+        module.unlink(missing_ok=True)
+        names = [str(path) for path in objects.values()]
+        subprocess.run(["gcc", "-shared", "-pthread", *names, "-o", str(module)], check=True)
+        return target
+
+
+def tests_pass(built: Path) -> bool:
+    """Return whether the tests pass over the core in a folder."""
+    command = [sys.executable, "-P", "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider"]
+    command += ["-o", f"pythonpath={built} .", *TESTS]
+    try:
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, timeout=HANG_S, check=False)
+    except subprocess.TimeoutExpired:
+        return False
+    return done.returncode == 0
+
+
+def main() -> int:
+    """Return the exit status."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--only", default="", help="faults whose name contains this")
+    only = parser.parse_args().only
+    with tempfile.TemporaryDirectory() as folder:
+        builder = Builder(Path(folder))
+        if not tests_pass(builder.build(None)):
+            print("the sound core does not pass")
+            return 1
+        missed = 0
+        for what in FAULTS:
+            if only not in what.name:
+                continue
+            noticed = not tests_pass(builder.build(what))
+            missed += not noticed
+            print(f"{'noticed' if noticed else 'MISSED ':8} {what.name}", flush=True)
+    return 1 if missed else 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())
