@@ -1,0 +1,224 @@
+"""Any allocation may fail: nothing breaks, and a command that was refused has changed nothing."""
+
+from collections.abc import Callable
+
+import pytest
+from _wheeld import lib
+
+from tests.fed import Bench, Fed
+from wheel.engine.records import Kind, Record, encode
+from wheel.errors import CoreMemoryError
+from wheel.wire import encode_command
+
+FAILURES_MAX = 200  # no command makes so many allocations
+
+SETUP = [
+    "SCHEDULE h now leased KEY leased META m",
+    "LEASE h WORKER w",
+    "SCHEDULE h now ready KEY ready EXPIRE +1h",
+    "SCHEDULE h +1h scheduled KEY scheduled",
+    "SCHEDULE dying now dead KEY dead",
+]
+RECEIPT = "{receipt}"
+COMMANDS = [
+    "SCHEDULE h now x",
+    "SCHEDULE fresh now x PRIORITY 3 RETRIES 9 KEY new ONCE t META m GROUP g EXPIRE +5s",
+    "SCHEDULE h now x PRIORITY 7",
+    "SCHEDULE h now x RETRIES 77",
+    "SCHEDULE h now x KEY ready",
+    "SCHEDULE h now x KEY ready ONCE t",
+    "SCHEDULE other now x KEY scheduled ONDUP replace PRIORITY 9 TIMEOUT 5 ONCE t",
+    f"SCHEDULE h now {'x' * 60_000} KEY big",
+    "LEASE h COUNT 10 WORKER somebody",
+    "LEASE h COUNT 1000 BOUND",
+    "LEASE nothing WAIT 1000",
+    "LEASE nothing*,h2 WAIT 1000 WORKER w BOUND",
+    f"ACK {RECEIPT}",
+    f"DONE {RECEIPT} {'r' * 4000}",
+    f"FAIL {RECEIPT} ERROR {'e' * 900}",
+    f"FAIL {RECEIPT} DEAD ERROR e",
+    f"RELEASE {RECEIPT}",
+    f"RELEASE {RECEIPT} IN 5000",
+    f"EXTEND {RECEIPT} FOR 100000",
+    "CANCEL ready scheduled leased dead nobody",
+    "RESCHEDULE scheduled now",
+    "RUN scheduled",
+    "REQUEUE dead",
+    "PURGE dead",
+    "HANDLER h CONCURRENCY 5 RETRIES 2 PAUSE",
+    "HANDLER unseen LEASE 5",
+    "HANDLER * RESUME",
+    "JOB ready",
+    "JOBS COUNT 200",
+    "DEAD",
+    "COUNT",
+    "HANDLERS",
+    "PING",
+    f"PING {'p' * 5000}",
+    "NOSUCH",
+]
+
+
+def fail_allocation(number: int) -> int:
+    """Let the number-th allocation from now fail, 0 = none; return how many there were."""
+    return int(lib.wd_alloc_fail_at(number))
+
+
+def prepared() -> tuple[Bench, str]:
+    """Return a bench with a job in each state, and the receipt of the leased one."""
+    bench = Bench()
+    conn = bench.open()
+    receipt = ""
+    for line in SETUP:
+        reply = conn.ask(line)
+        if line.startswith("LEASE"):
+            receipt = reply.split(b"\r\n")[3].decode()
+    dying = conn.ask("LEASE dying").split(b"\r\n")[3].decode()
+    assert conn.ask(f"FAIL {dying} DEAD") == b"+DEAD\r\n"
+    conn.close()
+    bench.settle()
+    return bench, receipt
+
+
+def until_nothing_fails(attempt: Callable[[int], bool]) -> int:
+    """Let the 1st, 2nd, ... allocation fail until a run meets no failure; return how many did."""
+    for n in range(1, FAILURES_MAX):
+        if not attempt(n):
+            return n - 1
+    raise AssertionError(f"over {FAILURES_MAX} allocations")
+
+
+def run_failing(conn: Fed, data: bytes, n: int) -> int:
+    """Feed data while the n-th allocation fails; return how many there were."""
+    fail_allocation(n)
+    try:
+        conn.bench.core.fed_input(conn.handle, data)
+        conn.bench.core.commit()
+    finally:
+        made = fail_allocation(0)
+    return made
+
+
+@pytest.mark.parametrize("line", COMMANDS, ids=[line[:40] for line in COMMANDS])
+def test_a_command_that_meets_no_memory_is_refused_whole_or_done_whole(line: str) -> None:
+    def attempt(n: int) -> bool:
+        bench, receipt = prepared()
+        conn = bench.open()
+        before, lsn = bench.core.state_hash(), bench.core.lsn()
+        words = line.replace(RECEIPT, receipt).split()
+        made = run_failing(conn, encode_command(words), n)
+        assert bench.core.check() == 0
+        if made < n:
+            bench.core.close()
+            return False
+        bench.settle()
+        reply = conn.take()
+        if reply.startswith(b"-OOM"):
+            assert (bench.core.state_hash(), bench.core.lsn()) == (before, lsn), f"failure {n}"
+        session = bench.core.session(conn.handle)
+        if session and not conn.finished and not session.waiting:
+            assert conn.ask("PING") == b"+PONG\r\n" or conn.finished
+        bench.check()
+        conn.close()
+        bench.check()
+        bench.core.close()
+        return True
+
+    until_nothing_fails(attempt)
+
+
+@pytest.mark.parametrize("event", ["lease lost", "timed out", "due", "expired", "wait over"])
+def test_a_tick_that_meets_no_memory_leaves_the_rest_to_the_next_one(event: str) -> None:
+    lines, ms = {
+        "lease lost": (["SCHEDULE h now x LEASE 1000", "LEASE h"], 2000),
+        "timed out": (["SCHEDULE h now x TIMEOUT 1000 RETRIES 0 KEY k", "LEASE h"], 1000),
+        "due": (["SCHEDULE h +1s x"] * 5, 1000),
+        "expired": (["SCHEDULE h now x EXPIRE +1s"] * 3, 6000),
+        "wait over": (["SCHEDULE h +1s x", "LEASE h WAIT 1000", "LEASE h,i* WAIT 1000"], 1000),
+    }[event]
+    expected = ""
+
+    def attempt(n: int) -> bool:
+        nonlocal expected
+        bench = Bench()
+        for line in lines:
+            bench.open().ask(line)
+        bench.wall_ms += ms
+        bench.boot_ms += ms
+        fail_allocation(n)
+        bench.core.tick(bench.clocks())
+        failed = fail_allocation(0) >= n
+        assert bench.core.check() == 0
+        for _ in range(40):
+            bench.advance(500)
+            bench.settle()
+        bench.check()
+        conn = bench.open()
+        counts = " ".join(
+            conn.ask(f"COUNT STATE {state}").decode().strip()
+            for state in ("scheduled", "ready", "dead", "leased")
+        )
+        expected = expected or counts
+        assert counts == expected, f"failure {n}"
+        bench.core.close()
+        return failed
+
+    attempt(FAILURES_MAX)  # without a failure
+    until_nothing_fails(attempt)
+
+
+def test_a_connection_closed_without_memory_is_cleaned_up_whole() -> None:
+    def attempt(n: int) -> bool:
+        bench = Bench()
+        conn = bench.open()
+        for _ in range(3):
+            conn.ask("SCHEDULE h now x")
+        conn.feed(b"LEASE h BOUND\r\nLEASE h\r\n")
+        bench.settle()
+        fail_allocation(n)
+        bench.core.fed_close(conn.handle)
+        failed = fail_allocation(0) >= n
+        assert bench.core.check() == 0
+        bench.check()
+        for _ in range(20):
+            bench.advance(10_000)
+            bench.settle()
+        assert bench.open().ask("COUNT STATE leased") == b":0\r\n", "none is held for ever"
+        bench.core.close()
+        return failed
+
+    until_nothing_fails(attempt)
+
+
+def test_a_submission_that_meets_no_memory_changes_nothing_but_names() -> None:
+    ops = [
+        Record(kind=Kind.CREATED, name=b"h", due_ms=0, flags=0, priority=5, owner=b"o"),
+        Record(kind=Kind.CREATED, name=b"fresh", due_ms=0, flags=0, priority=1),
+        Record(kind=Kind.CREATED, name=b"fresh", due_ms=0, flags=0, priority=2, key=b"k"),
+        Record(kind=Kind.PUT, reason=1, name=b"n", blob=b"x" * 9000),
+    ]
+
+    def attempt(n: int) -> bool:
+        bench, _receipt = prepared()
+        conn = bench.open()
+        jobs = conn.ask("COUNT")
+        fail_allocation(n)
+        try:
+            bench.core.submit(b"".join(map(encode, ops)))
+        except CoreMemoryError:
+            refused = True
+        else:
+            refused = False
+        made = fail_allocation(0)
+        assert bench.core.check() == 0
+        bench.settle()
+        if refused:
+            assert conn.ask("COUNT") == jobs
+            assert not list(bench.core.table())
+        else:
+            assert conn.ask("COUNT") != jobs
+        bench.check()
+        bench.core.close()
+        return made >= n
+
+    assert until_nothing_fails(attempt) >= 3
