@@ -1,0 +1,96 @@
+"""``wheeld work module:app``."""
+
+import importlib
+import logging
+import os
+import sys
+from pathlib import Path
+from typing import Final
+
+import click
+
+from wheel.commands.lazy import CONTEXT
+from wheel.handlers import App
+from wheel.worker import CONCURRENCY, CONCURRENCY_MAX, DRAIN, Worker
+
+EPILOG: Final = """\b
+Examples:
+  wheeld work shop.jobs:app
+  wheeld work shop.jobs:app --concurrency 20 --drain 25s
+"""
+
+
+@click.command("work", epilog=EPILOG, context_settings=CONTEXT)
+@click.argument("target", metavar="MODULE:APP")
+@click.option("--url", envvar="WHEELD_URL", help="The server's, wheeld://[:token@]host:port.")
+@click.option(
+    "--concurrency",
+    type=click.IntRange(1, CONCURRENCY_MAX),
+    default=CONCURRENCY,
+    show_default=True,
+    help="Runs at once.",
+)
+@click.option("--drain", default=DRAIN, show_default=True, help="Time to end after SIGTERM.")
+@click.option("--lease", help="Term of the leases; the jobs' own by default.")
+@click.option("--name", help="What the server calls this worker; host:pid by default.")
+@click.option(
+    "--handler", "handlers", multiple=True, help="Serve this handler only; may be repeated."
+)
+@click.option("-v", "--verbose", is_flag=True, help="Log more.")
+def work_command(
+    target: str,
+    *,
+    url: str | None,
+    concurrency: int,
+    drain: str,
+    lease: str | None,
+    name: str | None,
+    handlers: tuple[str, ...],
+    verbose: bool,
+) -> int:
+    """Run the handlers of an application until SIGTERM or Ctrl-C.
+
+    The first signal lets runs end for the time of --drain, the second hands them back at once.
+    """
+    logging.basicConfig(
+        level=logging.DEBUG if verbose else logging.INFO,
+        format="%(asctime)s %(levelname)s %(name)s %(message)s",
+    )
+    worker = Worker(
+        load_app(target),
+        url,
+        concurrency=concurrency,
+        drain=drain,
+        lease=lease,
+        name=name,
+        handlers=handlers,
+    )
+    status = worker.run()
+    if worker.left_running:  # their threads cannot be ended, and exit would wait for some kinds
+        logging.shutdown()
+        sys.stdout.flush()
+        os._exit(status)
+    return status
+
+
+def load_app(target: str) -> App:
+    """Return the app that ``module:name`` names.
+
+    Raises:
+        UsageError: not of that form, no such module or name, or not an App.
+    """
+    module_name, colon, name = target.partition(":")
+    if not colon or not module_name or not name:
+        raise click.UsageError(f"{target!r} is not of the form module:app, like shop.jobs:app")
+    try:
+        module = importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
+            raise  # the module is there, but what it imports is not: that trace is needed
+        raise click.UsageError(
+            f"there is no module {module_name!r} here ({Path.cwd()}) or among what is installed"
+        ) from error
+    found = getattr(module, name, None)
+    if not isinstance(found, App):
+        raise click.UsageError(f"{name!r} in {module_name} is {found!r} and no wheel.App")
+    return found
