@@ -1,0 +1,128 @@
+"""``wheeld serve``: run the server."""
+
+import os
+from pathlib import Path
+
+import click
+
+from server.clock import SystemClock
+from server.logs import make_logger
+from server.settings import (
+    DEFAULT_LISTEN,
+    Fsync,
+    Settings,
+    SettingsError,
+    default_clients_max,
+    default_data,
+    default_memory_bytes_max,
+    machine_descriptors_max,
+    machine_memory_bytes,
+    parse_listen,
+    parse_size_bytes,
+)
+from wheel.commands.lazy import CONTEXT
+
+EPILOG = """\b
+Examples:
+  wheeld serve
+  wheeld serve --data /srv/wheeld --maxmemory 4G --fsync interval
+"""
+
+
+@click.command("serve", epilog=EPILOG, context_settings=CONTEXT)
+@click.option(
+    "--data",
+    envvar="WHEELD_DATA",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="The data directory  [default: $STATE_DIRECTORY, or wheeld in the XDG state folder]",
+)
+@click.option(
+    "--listen",
+    envvar="WHEELD_LISTEN",
+    default=DEFAULT_LISTEN,
+    show_default=True,
+    metavar="HOST:PORT",
+    help="Where to listen; anything but loopback needs --token-file.",
+)
+@click.option(
+    "--fsync",
+    envvar="WHEELD_FSYNC",
+    type=click.Choice([mode.value for mode in Fsync]),
+    default=Fsync.ALWAYS.value,
+    show_default=True,
+    help="Sync the log before each reply, every 50 ms, or when the kernel likes.",
+)
+@click.option(
+    "--maxmemory",
+    envvar="WHEELD_MAXMEMORY",
+    metavar="SIZE",
+    help="For jobs and connections, as 512M or 4G  [default: 70 % of what there is]",
+)
+@click.option(
+    "--maxclients",
+    envvar="WHEELD_MAXCLIENTS",
+    type=int,
+    metavar="N",
+    help="Connections at once  [default: 10000, or what the descriptor limit allows]",
+)
+@click.option(
+    "--segment-size",
+    envvar="WHEELD_SEGMENT_SIZE",
+    default="64M",
+    show_default=True,
+    metavar="SIZE",
+    help="Of a file of the log; each start opens a fresh one.",
+)
+@click.option(
+    "--token-file",
+    envvar="WHEELD_TOKEN_FILE",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Who may sign in; see `wheeld token create`.",
+)
+@click.option(
+    "--strict-handlers",
+    envvar="WHEELD_STRICT_HANDLERS",
+    is_flag=True,
+    help="Refuse jobs for a handler that nobody has served yet.",
+)
+def serve_command(
+    *,
+    data: Path | None,
+    listen: str,
+    fsync: str,
+    maxmemory: str | None,
+    maxclients: int | None,
+    segment_size: str,
+    token_file: Path | None,
+    strict_handlers: bool,
+) -> int:
+    """Run the server until SIGTERM or SIGINT.
+
+    Exit status: 0 stopped in order, 1 the address is taken, 74 the log failed, 78 the options or
+    the data directory do not let it start.
+    """
+    from server.daemon import serve  # noqa: PLC0415 -- `serve --help` needs no C core
+
+    try:
+        host, port = parse_listen(listen)
+        settings = Settings(
+            data=(data or default_data(os.environ, Path.home())).absolute(),
+            host=host,
+            port=port,
+            fsync=Fsync(fsync),
+            memory_bytes_max=(
+                default_memory_bytes_max(machine_memory_bytes())
+                if maxmemory is None
+                else parse_size_bytes(maxmemory)
+            ),
+            clients_max=(
+                default_clients_max(machine_descriptors_max()) if maxclients is None else maxclients
+            ),
+            segment_bytes=parse_size_bytes(segment_size),
+            token_file=None if token_file is None else token_file.absolute(),
+            strict_handlers=strict_handlers,
+        )
+    except SettingsError as error:
+        raise click.UsageError(str(error)) from error
+    clock = SystemClock()
+    return serve(settings, clock=clock, logger=make_logger(clock))

@@ -1,0 +1,72 @@
+"""Listening sockets, and the rule that nobody listens to the world without tokens."""
+
+import socket
+from typing import Final
+
+from server.auth import Tokens
+from server.settings import SettingsError, is_loopback
+
+BACKLOG: Final = 511
+
+
+class ListenError(Exception):
+    """The address cannot be listened on just now; the text says which and what to do."""
+
+
+def check_exposure(host: str, addresses: list[str], tokens: Tokens | None) -> None:
+    """Refuse to be reachable from other machines without sign-in.
+
+    Args:
+        host: as the user wrote it, for the error.
+        addresses: every numeric address it stands for.
+        tokens: of the token file; None = there is no such file.
+
+    Raises:
+        SettingsError: one of them is not loopback and there is no token.
+    """
+    outside = [address for address in addresses if not is_loopback(address)]
+    if outside and (tokens is None or not tokens.lines):
+        shown = host if host == outside[0] else f"{host} ({outside[0]})"
+        raise SettingsError(
+            f"--listen {shown} can be reached from other machines, and without --token-file"
+            " naming a file that holds a token anybody there could use this server: make one"
+            " with `wheeld token create`, or listen on 127.0.0.1"
+        )
+
+
+def open_sockets(
+    addresses: list[tuple[socket.AddressFamily, str]], port: int
+) -> list[socket.socket]:
+    """Return a listening socket for each address, all on one port.
+
+    Args:
+        addresses: (family, numeric address), at least one.
+        port: 0 = the kernel's choice for the first, which the others then share.
+
+    Raises:
+        ListenError: one of them cannot be listened on; none stays open.
+    """
+    opened: list[socket.socket] = []
+    address = ""
+    try:
+        for family, address in addresses:
+            listener = socket.create_server(
+                (address, port), family=family, backlog=BACKLOG, reuse_port=False
+            )
+            listener.setblocking(False)
+            opened.append(listener)
+            port = int(listener.getsockname()[1])
+    except OSError as error:
+        for listener in opened:
+            listener.close()
+        raise ListenError(
+            f"cannot listen on {address} port {port}: {error.strerror}; is another server"
+            " running there? --listen takes another address"
+        ) from error
+    return opened
+
+
+def shown_address(listener: socket.socket) -> str:
+    """Return "address:port" as people write it."""
+    host, port = listener.getsockname()[:2]
+    return f"[{host}]:{port}" if ":" in str(host) else f"{host}:{port}"

@@ -1,0 +1,73 @@
+"""Why a start was given up: exit status and what to tell, for each error that can end one.
+
+The statuses follow sysexits.h: 78 = options, tokens or data directory do not let it start and
+somebody must look; 74 = the disk failed; 1 = try again.
+"""
+
+import errno
+from pathlib import Path
+from typing import Final
+
+from server.auth import TokenFileError
+from server.listener import ListenError
+from server.replay import ReplayError
+from server.settings import SettingsError
+from wal.errors import LogFailedError, RefusedError, WalError
+from wheel.errors import CoreError
+
+EXIT_OK: Final = 0
+EXIT_FAILED: Final = 1
+EXIT_IO: Final = 74
+EXIT_CONFIG: Final = 78
+
+ERRORS: Final = (
+    SettingsError,
+    TokenFileError,
+    ListenError,
+    ReplayError,
+    WalError,
+    CoreError,
+    OSError,
+)
+_DISK: Final = frozenset({errno.EIO, errno.ENOSPC, errno.EDQUOT})
+
+Fields = dict[str, str | int | None]
+
+
+def refusal(error: Exception, data: Path) -> tuple[int, Fields]:
+    """Return the exit status for an error during the start, and the fields of its log line.
+
+    Args:
+        error: one of ERRORS.
+        data: the data directory, to be named in what to do.
+    """
+    if isinstance(error, RefusedError):
+        return EXIT_CONFIG, {
+            "error": error.detail,
+            "file": error.path,
+            "offset_bytes": error.offset,
+            "lsn": error.lsn,
+            "rule": str(error.rule),
+            "hint": error.advice.replace("DATA", str(data)),
+        }
+    if isinstance(error, ReplayError):
+        return EXIT_CONFIG, {
+            "error": str(error),
+            "segment": error.segment,
+            "offset_bytes": error.offset_bytes,
+            "lsn": error.lsn,
+            "hint": "raise --maxmemory, or start the build that wrote this log",
+        }
+    if isinstance(error, LogFailedError):
+        return EXIT_IO, {
+            "error": str(error),
+            "file": error.path,
+            "offset_bytes": error.offset,
+            "lsn": error.lsn,
+            "hint": "see to the disk, then start again",
+        }
+    if isinstance(error, OSError):
+        status = EXIT_IO if error.errno in _DISK else EXIT_CONFIG
+        return status, {"error": str(error), "file": str(error.filename or data)}
+    status = EXIT_FAILED if isinstance(error, ListenError) else EXIT_CONFIG
+    return status, {"error": str(error)}

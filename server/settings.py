@@ -1,0 +1,217 @@
+"""What `wheeld serve` may be told: every option validated here, each with its unit in its name.
+
+The rest of the daemon trusts a ``Settings``. What the machine offers (memory, descriptors) and
+where it wants state (environment) are arguments, so the defaults are pure functions.
+"""
+
+import ipaddress
+import os
+import re
+import resource
+import socket
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import Path
+from typing import Final
+
+DEFAULT_HOST: Final = "127.0.0.1"
+DEFAULT_PORT: Final = 8463  # T-I-M-E on a phone's keypad
+DEFAULT_LISTEN: Final = f"{DEFAULT_HOST}:{DEFAULT_PORT}"
+
+CLIENTS_MAX_DEFAULT: Final = 10_000
+CLIENTS_MAX_LIMIT: Final = 1_000_000
+DESCRIPTORS_RESERVED: Final = 64  # log segments, the lock, epoll, timers, standard streams
+MEMORY_SHARE: Final = 0.70  # of what the machine or the container has, for jobs
+MEMORY_BYTES_MIN: Final = 16 * 1024 * 1024
+PAYLOAD_BYTES_MAX: Final = 64 * 1024
+SEGMENT_BYTES: Final = 64 * 1024 * 1024
+SEGMENT_BYTES_MIN: Final = 4 * 1024 * 1024  # a frame is at most 2 MiB and a bit
+SEGMENT_BYTES_LIMIT: Final = 1024 * 1024 * 1024
+SEGMENT_BLOCK_BYTES: Final = 4096
+
+_SIZE: Final = re.compile(r"(?P<number>[0-9]{1,18})(?P<unit>[kmgt]?)(?:i?b)?", re.IGNORECASE)
+_SIZE_UNITS: Final = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
+_SIZE_LIMIT_BYTES: Final = 1 << 50
+
+
+class SettingsError(ValueError):
+    """An option has a value that the server cannot run with; the text says what to write."""
+
+
+class Fsync(StrEnum):
+    """When the log is synced, as written behind ``--fsync``; ``code`` is wd_fsync's number."""
+
+    ALWAYS = "always"  # before every reply that depends on it
+    INTERVAL = "interval"  # every 50 ms; a power cut may take that much
+    OFF = "off"  # by the kernel alone
+
+    @property
+    def code(self) -> int:
+        """Return the number that the log's files and the C core use."""
+        return ("always", "interval", "off").index(self.value)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Settings:
+    """The options of one server.
+
+    Attributes:
+        data: the data directory, absolute.
+        host: name or address to listen on.
+        port: TCP port; 0 = a free one, named in the ready line.
+        fsync: when the log is synced.
+        memory_bytes_max: jobs and connections may take this much; SCHEDULE is refused above 85 %.
+        clients_max: connections at once.
+        token_file: the access tokens; None = no sign-in, loopback only.
+        strict_handlers: refuse jobs for a handler that nobody has ever served.
+        payload_bytes_max: of one job.
+        segment_bytes: size of a log file.
+    """
+
+    data: Path
+    host: str = DEFAULT_HOST
+    port: int = DEFAULT_PORT
+    fsync: Fsync = Fsync.ALWAYS
+    memory_bytes_max: int
+    clients_max: int
+    token_file: Path | None = None
+    strict_handlers: bool = False
+    payload_bytes_max: int = PAYLOAD_BYTES_MAX
+    segment_bytes: int = SEGMENT_BYTES
+
+    def __post_init__(self) -> None:
+        """Refuse values outside their documented ranges.
+
+        Raises:
+            SettingsError: naming the option, its value and the range.
+        """
+        _within("--listen: port", self.port, 0, 65_535)
+        _within("--maxclients", self.clients_max, 1, CLIENTS_MAX_LIMIT)
+        _within("--maxmemory", self.memory_bytes_max, MEMORY_BYTES_MIN, _SIZE_LIMIT_BYTES)
+        _within("--segment-size", self.segment_bytes, SEGMENT_BYTES_MIN, SEGMENT_BYTES_LIMIT)
+        if self.segment_bytes % SEGMENT_BLOCK_BYTES:
+            raise SettingsError(
+                f"--segment-size is {self.segment_bytes} bytes, it must be a multiple of"
+                f" {SEGMENT_BLOCK_BYTES}: write for example 64M"
+            )
+        if not self.host:
+            raise SettingsError("--listen has no host, write for example 127.0.0.1:8463")
+        if not self.data.is_absolute():
+            raise SettingsError(f"--data {self.data} is not an absolute path")
+
+
+def _within(what: str, value: int, low: int, high: int) -> None:
+    if not low <= value <= high:
+        raise SettingsError(f"{what} is {value}, it must lie in {low}..{high}")
+
+
+def parse_size_bytes(text: str) -> int:
+    """Return the bytes that ``512M``, ``2GiB``, ``64kb`` or ``1048576`` stand for.
+
+    Units are powers of 1024 whatever their case; a bare number is bytes.
+
+    Raises:
+        SettingsError: it is not a size, or larger than 1 PiB.
+    """
+    match = _SIZE.fullmatch(text.strip())
+    if match is None:
+        raise SettingsError(f"{text!r} is not a size, write for example 512M or 2G")
+    size_bytes = int(match["number"]) * _SIZE_UNITS[match["unit"].lower()]
+    if size_bytes > _SIZE_LIMIT_BYTES:
+        raise SettingsError(f"{text!r} is more than 1024T, the largest size there is")
+    return size_bytes
+
+
+def parse_listen(text: str) -> tuple[str, int]:
+    """Return host and port of ``HOST:PORT``, ``[::1]:8463``, ``HOST`` or ``:PORT``.
+
+    Raises:
+        SettingsError: naming what is wrong.
+    """
+    host, separator, port = text.strip().rpartition(":")
+    if not separator or text.endswith("]"):
+        host, port = text.strip(), str(DEFAULT_PORT)
+    bracketed = host.startswith("[") and host.endswith("]")
+    if bracketed:
+        host = host[1:-1]
+    elif ":" in host:
+        raise SettingsError(f"--listen {text!r}: write an IPv6 address in brackets, [::1]:8463")
+    if not (port.isascii() and port.isdigit()) or int(port) > 65_535:
+        raise SettingsError(f"--listen {text!r}: the port is a number in 0..65535")
+    return host or DEFAULT_HOST, int(port)
+
+
+def default_data(environ: Mapping[str, str], home: Path) -> Path:
+    """Return the data directory to use when ``--data`` is not given.
+
+    systemd's StateDirectory= (the first, if several), else the XDG state folder.
+    """
+    if state := environ.get("STATE_DIRECTORY"):
+        return Path(state.split(":", 1)[0]).absolute()
+    base = environ.get("XDG_STATE_HOME", "")
+    root = Path(base) if base.startswith("/") else home / ".local" / "state"
+    return root / "wheeld"
+
+
+def default_clients_max(descriptors_max: int) -> int:
+    """Return how many connections this process may hold, from its descriptor limit."""
+    return max(1, min(CLIENTS_MAX_DEFAULT, descriptors_max - DESCRIPTORS_RESERVED))
+
+
+def default_memory_bytes_max(available_bytes: Iterable[int]) -> int:
+    """Return the memory for jobs: 70 % of the smallest of the given limits (RAM, cgroup)."""
+    return max(MEMORY_BYTES_MIN, int(min(available_bytes) * MEMORY_SHARE))
+
+
+def machine_descriptors_max() -> int:
+    """Return how many descriptors this process may open."""
+    soft, _hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    return CLIENTS_MAX_LIMIT if soft == resource.RLIM_INFINITY else soft
+
+
+def machine_memory_bytes(root: Path = Path("/")) -> list[int]:
+    """Return the machine's memory and, where there are any, the limits of our control groups.
+
+    Args:
+        root: where proc and sys lie; another folder in tests.
+    """
+    found = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
+    limits = [root / "sys/fs/cgroup/memory/memory.limit_in_bytes"]
+    for line in _lines(root / "proc/self/cgroup"):
+        if line.startswith("0::/"):
+            group = root / "sys/fs/cgroup" / line[4:].lstrip("/")
+            limits += [folder / "memory.max" for folder in (group, *group.parents)]
+    for path in limits:
+        found += [int(text) for text in _lines(path) if text.isdigit()]  # "max" = none
+    return found
+
+
+def _lines(path: Path) -> list[str]:
+    try:
+        return path.read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return []
+
+
+def resolve_listen(host: str, port: int) -> list[tuple[socket.AddressFamily, str]]:
+    """Return every address that a listen host stands for, as (family, numeric address).
+
+    Raises:
+        SettingsError: the name does not resolve.
+    """
+    try:
+        found = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE | socket.AI_ADDRCONFIG
+        )
+    except OSError as error:
+        raise SettingsError(f"--listen {host!r} does not resolve: {error}") from error
+    addresses = [(family, str(address[0])) for family, _, _, _, address in found]
+    return list(dict.fromkeys(addresses))
+
+
+def is_loopback(address: str) -> bool:
+    """Return whether a numeric address can be reached from this machine only (127/8, ::1)."""
+    parsed = ipaddress.ip_address(address.partition("%")[0])
+    mapped = parsed.ipv4_mapped if isinstance(parsed, ipaddress.IPv6Address) else None
+    return (mapped or parsed).is_loopback
