@@ -171,3 +171,14 @@ def test_a_dead_job_and_its_reason_are_there_after_a_restart() -> None:
     assert codes(ask(conn, f"REQUEUE {job_id}")) == ["OK"]
     assert job(conn, job_id)["failures"] == 0
     bench.check()
+
+
+def test_who_serves_under_strict_handlers_is_known_over_a_restart() -> None:
+    """A planned restart must refuse no job only because its worker has not come back yet."""
+    bench = Bench(strict_handlers=True)
+    conn = bench.open()
+    assert code(ask(conn, "SCHEDULE mail now x")) == "DENIED"
+    ask(conn, "LEASE mail")
+    conn = restart(bench)
+    assert schedule(conn, "mail +1h x")
+    assert code(ask(conn, "SCHEDULE post now x")) == "DENIED"
