@@ -79,6 +79,20 @@ def test_a_run_at_the_very_same_time_is_waited_for():
     world = backup_and_report(rule=daily(T02))
     world.fire("report")
     assert told(world, "report", T02) == "waiting backup pending"
+    world.set(Plan(name="backup", rule=Times([T02 - HOUR_MS, T02])))
+    world.fire("backup")
+    world.end("backup", T02 - HOUR_MS, Phase.SUCCEEDED)
+    assert told(world, "report", T02) == "waiting backup pending"
+
+
+def test_a_run_marked_before_its_time_does_not_hide_those_behind_it():
+    world = backup_and_report()
+    world.set(Plan(name="backup", rule=Times([T02, T02 + HOUR_MS])))
+    world.mark("backup", T02, Phase.SUCCEEDED)
+    world.fire("report")
+    assert told(world, "report", REPORT) == "waiting backup pending"
+    world.mark("backup", T02 + HOUR_MS, Phase.SUCCEEDED)
+    assert told(world, "report", REPORT) == "free"
 
 
 def test_without_a_run_by_then_the_first_later_one_of_the_date_is_waited_for():
@@ -193,6 +207,15 @@ def test_a_paused_upstream_is_waited_for_until_its_catch_up_has_decided():
     assert told(world, "report", REPORT) == "waiting backup pending"
     world.miss("backup", 1)
     assert told(world, "report", REPORT) == "upstream_failed backup missed"
+
+
+def test_a_run_that_a_paused_upstream_has_under_way_is_simply_waited_for():
+    world = backup_and_report()
+    world.fire("backup")
+    world.plans["backup"].paused = True
+    world.changed("backup")
+    world.fire("report")
+    assert told(world, "report", REPORT) == "waiting backup running"
 
 
 def test_a_deleted_upstream_holds_until_it_is_made_again_or_the_edge_is_gone():
@@ -506,6 +529,99 @@ def test_without_a_rule_two_dates_that_end_at_one_moment_make_two_runs():
     }
 
 
+def test_without_a_rule_zones_a_day_apart_still_meet():
+    world = World()
+    moment_ms = ms("2026-11-02T12:00:00Z")
+    world.set(Plan(name="up", rule=Times([moment_ms]), zone=Zone("Pacific/Kiritimati")))
+    west = Zone("Pacific/Pago_Pago")
+    world.set(Plan(name="mid", after=("up",), zone=west))
+    late_ms = moment_ms + 30 * HOUR_MS
+    world.set(Plan(name="down", rule=Times([late_ms]), after=("mid",), zone=west))
+    world.fire("up")
+    world.fire("down")
+    assert [run.own for run in world.runs_of["mid"].values()] == ["2026-11-03"]
+    assert told(world, "down", late_ms) == "waiting mid held"
+
+
+def test_without_a_rule_a_daily_run_stands_on_the_hour_of_its_nominal_time_only():
+    world = World()
+    world.set(Plan(name="up", rule=Times([T02, T02 + HOUR_MS])))
+    world.set(Plan(name="mid", after=("up",)))
+    times = Times([T02 + 60_000, T02 + HOUR_MS + 60_000])
+    world.set(Plan(name="down", rule=times, after=("mid",), date=Date.HOUR))
+    world.set(Plan(name="last", after=("mid",), date=Date.HOUR))
+    for name in ("down", "down", "up"):
+        world.fire(name)
+    assert told(world, "down", T02 + 60_000) == "no_upstream mid none"
+    assert told(world, "down", T02 + HOUR_MS + 60_000) == "waiting mid held"
+    world.set(Plan(name="day", rule=Times([REPORT]), after=("last",)))
+    world.fire("day")
+    assert told(world, "day", REPORT) == "waiting last held"
+    assert [run.own for run in world.runs_of["last"].values()] == ["2026-11-02T03"]
+    world.fire("up")
+    for name, at in (("up", T02), ("up", T02 + HOUR_MS), ("mid", T02 + HOUR_MS)):
+        world.end(name, at, Phase.SUCCEEDED)
+    world.end("last", T02 + HOUR_MS, Phase.SUCCEEDED)
+    assert told(world, "day", REPORT) == "free"
+
+
+def test_without_a_rule_nothing_is_there_before_it_was_made():
+    world = World()
+    world.set(Plan(name="up", rule=daily(T02)))
+    world.fire("up")
+    world.set(Plan(name="mid", after=("up",), since_ms=T02 + HOUR_MS))
+    world.set(Plan(name="down", rule=daily(REPORT), after=("mid",)))
+    world.fire("down")
+    assert told(world, "down", REPORT) == "no_upstream mid none"
+    world.rerun("up", T02)
+    assert world.runs_of["mid"] == {}
+
+
+def test_without_a_rule_nothing_is_made_from_its_end_on():
+    world = World()
+    world.set(Plan(name="up", rule=daily(T02)))
+    world.set(Plan(name="mid", after=("up",), until_ms=T02 + DAY_MS))
+    world.set(Plan(name="down", rule=daily(REPORT), after=("mid",)))
+    for name in ("up", "up", "down", "down"):
+        world.fire(name)
+    assert list(world.runs_of["mid"]) == [T02]
+    assert told(world, "down", REPORT + DAY_MS) == "no_upstream mid none"
+
+
+def test_without_a_rule_what_was_missed_while_paused_is_made_when_an_upstream_is_rerun():
+    world = World()
+    world.set(Plan(name="up", rule=daily(T02)))
+    world.set(Plan(name="mid", after=("up",), paused=True))
+    world.fire("up")
+    world.end("up", T02, Phase.SUCCEEDED)
+    world.plans["mid"].paused = False
+    world.rerun("up", T02)
+    assert told(world, "mid", T02) == "waiting up running"
+
+
+def test_without_a_rule_a_run_by_hand_behind_the_rules_last_is_waited_for():
+    world = World()
+    world.set(Plan(name="up", rule=daily(T02)))
+    world.set(Plan(name="mid", after=("up",)))
+    world.rerun("up", T02 + HOUR_MS)
+    assert told(world, "mid", T02 + HOUR_MS) == "waiting up pending"
+    world.fire("up")
+    world.end("up", T02, Phase.SUCCEEDED)
+    assert told(world, "mid", T02 + HOUR_MS) == "waiting up running"
+
+
+def test_without_a_rule_an_edited_upstream_is_asked_anew_for_what_is_still_to_come():
+    world = World()
+    world.set(Plan(name="up", rule=daily(T02 + 3 * HOUR_MS)))
+    world.set(Plan(name="mid", after=("up",)))
+    world.set(Plan(name="down", rule=daily(REPORT), after=("mid",)))
+    world.fire("down")
+    assert told(world, "down", REPORT) == "waiting mid pending"
+    world.set(Plan(name="up", rule=daily(T02 + 2 * HOUR_MS)))
+    world.fire("up")
+    assert list(world.runs_of["mid"]) == [T02 + 2 * HOUR_MS]
+
+
 def test_an_hourly_schedule_without_a_rule_is_waited_for_all_day():
     world = World()
     times = [T02 + HOUR_MS * hour for hour in range(3)]
@@ -596,6 +712,61 @@ def test_what_is_waited_for_through_a_schedule_without_a_rule_is_kept_too():
     keep_ms = world.dependencies.keep_from("db")
     assert keep_ms is not None
     assert keep_ms <= T02
+
+
+def test_what_a_planned_backfill_will_ask_for_is_kept():
+    world = backup_and_report()
+    late_ms = T02 + 20 * DAY_MS
+    world.plans["report"].position_ms = late_ms
+    world.plans["report"].planned.append(REPORT)
+    keep_ms = world.dependencies.keep_from("backup")
+    assert keep_ms is not None
+    assert keep_ms <= T02
+
+
+def test_an_hour_behind_a_day_without_a_rule_keeps_the_whole_day():
+    world = World()
+    world.set(Plan(name="up", rule=Times([T02, T02 + 9 * HOUR_MS])))
+    world.set(Plan(name="mid", after=("up",)))
+    down = Times([T02 + 9 * HOUR_MS])
+    world.set(Plan(name="down", rule=down, after=("mid",), date=Date.HOUR))
+    world.plans["up"].position_ms = T02 + 10 * HOUR_MS
+    keep_ms = world.dependencies.keep_from("up")
+    assert keep_ms is not None
+    assert keep_ms <= T02
+
+
+def test_nobody_is_released_by_what_is_healed_in_the_same_moment():
+    world = backup_and_report()
+    world.set(Plan(name="files", rule=daily(T02)))
+    both = {"after": ("report", "files"), "after_rule": AfterRule.ALL_DONE}
+    world.set(Plan(name="all", rule=daily(NOTIFY), **both))  # type: ignore[arg-type]
+    for name in ("backup", "files", "report", "all"):
+        world.fire(name)
+    world.end("backup", T02, Phase.DEAD)
+    assert told(world, "all", NOTIFY) == "waiting files running"
+    for name, phase in (("files", Phase.SUCCEEDED), ("backup", Phase.RUNNING)):
+        run = world.runs_of[name][T02]
+        run.phase = phase
+        world.dependencies.touch(name, world.fact(name, run))
+    world.settle()
+    assert told(world, "all", NOTIFY) == "waiting report held"
+
+
+def test_changes_are_told_in_the_order_of_running_and_each_once():
+    world = World()
+    world.set(Plan(name="d", rule=daily(T02)))
+    for name, after in (("c", "d"), ("b", "c"), ("a", "b")):
+        world.set(Plan(name=name, rule=daily(T02), after=(after,)))
+    for name in "abcd":
+        world.fire(name)
+    run = world.runs_of["d"][T02]
+    run.phase = Phase.DEAD
+    world.dependencies.touch("a")
+    world.dependencies.touch("b")
+    world.dependencies.touch("d", world.fact("d", run))
+    told_of = [(held.name, held.verdict.reason) for held, _before in world.dependencies.settle()]
+    assert told_of == [("c", "dead"), ("b", "dead"), ("a", "dead")]
 
 
 def test_the_oldest_run_that_only_a_person_can_help_makes_room():

@@ -248,7 +248,7 @@ class Judge:
             yield Seen(nominal_ms=pending, phase=Phase.PENDING)
         decided = (upstream.since_ms, high_ms if pending is None else pending)
         found = self._first_new(upstream, label, date, decided, known)
-        if found is not None and not any(one.first_ms <= found <= one.last_ms for one in facts):
+        if found is not None:
             yield Seen(nominal_ms=found, phase=Phase.SUCCEEDED)
 
     def _first_new(
