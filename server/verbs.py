@@ -77,6 +77,9 @@ _SAID: Final[dict[str, dict[str, tuple[str, bool, bool]]]] = {
         "REQUEUE": ("Give dead jobs a new life.", True, True),
         "PURGE": ("Forget dead jobs.", True, True),
     },
+    "schedules": {
+        "CRON": ("Make, look at, pause, trigger, backfill and delete schedules.", True, True),
+    },
     "handlers": {
         "HANDLERS": ("Show every handler.", False, False),
         "HANDLER": ("Show or set a handler's limits and defaults.", True, True),
