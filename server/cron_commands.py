@@ -13,9 +13,9 @@ from server.answers import OK, Outcome, RefusedError, read_word, show
 from server.cron_words import (
     DST_RULES,
     NAME_BYTES_MAX,
-    RULE_BYTES_MAX,
     ZONE_BYTES_MAX,
     Spec,
+    read_rule,
     read_schedule_name,
     read_spec,
 )
@@ -237,7 +237,7 @@ class CronCommands:
         return self._scheduler.next(name, _number(given, "COUNT", NEXT))
 
     def _explain(self, words: Words, _actor: str) -> Answer:
-        rule = words.text("rule", RULE_BYTES_MAX)
+        rule = read_rule(words)
         begin: list[Moment] = []
         given = _options(
             words,

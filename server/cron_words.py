@@ -119,6 +119,15 @@ def read_schedule_name(words: Words, what: str = "schedule") -> str:
     return words.text(what, NAME_BYTES_MAX)
 
 
+def read_rule(words: Words) -> str:
+    """Return the next argument as a rule, to be judged by who knows the calendar.
+
+    Raises:
+        RefusedError: not 1 to 256 bytes of UTF-8 without control characters other than tabs.
+    """
+    return words.text("rule", RULE_BYTES_MAX, allowed="\t")
+
+
 def read_spec(words: Words, payload_bytes_max: int) -> Spec:
     """Return what CRON SET's arguments say.
 
@@ -127,7 +136,7 @@ def read_spec(words: Words, payload_bytes_max: int) -> Spec:
     """
     spec = Spec(
         name=read_schedule_name(words),
-        rule=words.text("rule", RULE_BYTES_MAX),
+        rule=read_rule(words),
         handler=read_handler(words),
         payload=read_payload(words, payload_bytes_max),
     )

@@ -103,8 +103,13 @@ class Words:
                 "leave it out",
             )
 
-    def text(self, what: str, bytes_max: int = NAME_BYTES_MAX) -> str:
+    def text(self, what: str, bytes_max: int = NAME_BYTES_MAX, *, allowed: str = "") -> str:
         """Return the next argument as text of 1 to ``bytes_max`` bytes without control characters.
+
+        Args:
+            what: it is, for errors.
+            bytes_max: in UTF-8.
+            allowed: control characters that may stand in it all the same.
 
         Raises:
             RefusedError: it is none.
@@ -121,7 +126,7 @@ class Words:
                 "LIMIT", f'{what} "{show(data)}" has {len(data)} bytes, not 1..{bytes_max}'
             )
         for at, character in enumerate(text):
-            if character < " " or "\x7f" <= character <= "\x9f":
+            if (character < " " or "\x7f" <= character <= "\x9f") and character not in allowed:
                 raise RefusedError(
                     "SYNTAX",
                     f'{what} "{show(data)}" has the control character U+{ord(character):04X} at '

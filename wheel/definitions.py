@@ -163,9 +163,9 @@ def rule_bytes(rule: str) -> bytes:
     """Return a rule as it travels.
 
     Raises:
-        InvalidRequest: empty, over 256 bytes, or with control characters.
+        InvalidRequest: empty, over 256 bytes, or with control characters other than tabs.
     """
-    return _plain_text("rule", rule, RULE_BYTES_MAX)
+    return _plain_text("rule", rule, RULE_BYTES_MAX, allowed="\t")
 
 
 def upstreams(after: Iterable[str] | str | None) -> tuple[str, ...]:
@@ -175,7 +175,7 @@ def upstreams(after: Iterable[str] | str | None) -> tuple[str, ...]:
     return tuple(dict.fromkeys([after] if isinstance(after, str) else after))
 
 
-def _plain_text(what: str, value: object, bytes_max: int) -> bytes:
+def _plain_text(what: str, value: object, bytes_max: int, *, allowed: str = "") -> bytes:
     if not isinstance(value, str):
         raise InvalidRequest(f"{what} {value!r} is not a text")
     try:
@@ -184,7 +184,10 @@ def _plain_text(what: str, value: object, bytes_max: int) -> bytes:
         raise InvalidRequest(f"{what} {value!r} is not a text that UTF-8 can write") from None
     if not 1 <= len(data) <= bytes_max:
         raise LimitError(f"{what} {value!r} has {len(data)} bytes; 1 to {bytes_max} are allowed")
-    if any(character < " " or "\x7f" <= character <= "\x9f" for character in value):
+    if any(
+        (character < " " or "\x7f" <= character <= "\x9f") and character not in allowed
+        for character in value
+    ):
         raise InvalidRequest(f"{what} {value!r} has a control character")
     return data
 

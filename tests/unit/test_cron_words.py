@@ -135,6 +135,16 @@ def test_every_option_is_read_whatever_its_case_and_order():
     assert (spec.catch_up, spec.catch_up_max, spec.window_ms) == ("all", 5, 9)
 
 
+def test_a_rule_may_be_written_with_tabs_and_a_name_may_not():
+    """Whoever copies a line of a crontab brings tabs along."""
+    rule = "0\t0  1   *  *"
+    assert read(Definition(name="n", rule=rule, handler="h").words()).rule == rule
+    with pytest.raises(RefusedError, match=r"U\+000A"):
+        read_spec(Words("CRON SET", [b"n", b"0 0 1 *\n*", b"h", b"{}"]), PAYLOAD_MAX)
+    with pytest.raises(RefusedError, match=r"U\+0009"):
+        read_spec(Words("CRON SET", [b"a\tb", b"@daily", b"h", b"{}"]), PAYLOAD_MAX)
+
+
 REFUSED = [
     ("", "SYNTAX", "needs schedule", "it is not there"),
     ("n", "SYNTAX", "needs rule", "it is not there"),
