@@ -65,7 +65,12 @@ class Fire:
     due: datetime
 
     def __str__(self) -> str:
-        return self.local
+        """Return it for people: ``Mon 2026-12-07 09:00 +01:00 = 08:00Z``."""
+        moment = datetime.fromisoformat(self.local)
+        offset = moment.strftime("%z")
+        return (
+            f"{moment:%a %Y-%m-%d} {clock(moment)} {offset[:3]}:{offset[3:5]} = {clock(self.at)}Z"
+        )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,7 +94,7 @@ class Explanation:
     herd: str | None
 
     def __str__(self) -> str:
-        ahead = ", ".join(f"{fire.at:%a} {fire.local}" for fire in self.next[:3]) or "never again"
+        ahead = ", ".join(map(str, self.next)) or "never again"
         notes = "".join(f"\n{note}" for note in (*self.remarks, *filter(None, [self.herd])))
         return f"{self.words} ({self.tz}). Next: {ahead}{notes}"
 
@@ -458,6 +463,11 @@ def not_found(name: str) -> NotFound:
     error = NotFound(f"no schedule {name!r}; `wheeld cron list` shows those that there are")
     error.code = "UNKNOWN"
     return error
+
+
+def clock(moment: datetime) -> str:
+    """Return a time of day, with seconds only where there are some."""
+    return f"{moment:%H:%M:%S}" if moment.second else f"{moment:%H:%M}"
 
 
 def label_text(label: object) -> str:

@@ -306,9 +306,11 @@ def explain_command(
 def _print_explained(found: Explanation) -> None:
     click.echo(f"{found.words} ({found.tz})")
     head = "next"
+    now_ms = SYSTEM.wall_ms()
     for fire in found.next:
-        local, utc, ahead = _fire_row(fire)
-        click.echo(f"  {head:4}  {fire.at:%a}".rstrip() + f" {local}   {utc}   {ahead}".rstrip())
+        local, _, utc = str(fire).partition(" = ")
+        ahead = from_now(round(fire.at.timestamp() * 1000), now_ms)
+        click.echo(f"  {head:4}  {local}   {utc.rstrip('Z')} UTC   {ahead}")
         head = ""
     head = "care"
     for remark in found.remarks:
