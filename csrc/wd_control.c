@@ -1,6 +1,7 @@
 /* wd_control.c -- wd_core's control face: hands bytes to the engine and takes bytes from it. */
 #include "wd_control.h"
 
+#include "wd_resp.h"
 #include "wd_round.h"
 
 int wd_core_submit(wd_core *c, const uint8_t *ops, size_t n, uint64_t *out_ids, uint32_t ids_max,
@@ -85,6 +86,22 @@ void wd_core_engine_figures(const wd_core *c, wd_engine_figures *out)
                                .jobs_dead = wd_engine_count(e, WD_DEAD)};
 }
 
+int wd_core_when(const uint8_t *text, size_t n, int64_t *out_ms)
+{
+    wd_when when;
+    int error = wd_parse_when((wd_span){text, n}, &when);
+    WD_ASSERT(error >= WD_WHEN_OK && error <= WD_WHEN_RANGE);
+    if (error != WD_WHEN_OK) return -error;
+    WD_ASSERT(when.kind == WD_WHEN_ABS || when.kind == WD_WHEN_REL);
+    *out_ms = when.ms;
+    return when.kind == WD_WHEN_REL;
+}
+
+int wd_core_served(const wd_core *c, const uint8_t *name, size_t n)
+{
+    return n > 0 && wd_commands_serve_handler(c->commands, (wd_span){name, n});
+}
+
 int wd_core_command(uint32_t i, const char **out_name, const char **out_usage,
                     uint32_t *out_args_min, uint32_t *out_args_max)
 {
@@ -95,5 +112,18 @@ int wd_core_command(uint32_t i, const char **out_name, const char **out_usage,
     *out_usage = facts.usage;
     *out_args_min = facts.args_min;
     *out_args_max = facts.args_max;
+    return WD_OK;
+}
+
+int wd_core_right(uint32_t i, const char **out_command, const char **out_form, uint32_t *out_roles,
+                  int *out_limited)
+{
+    wd_right right;
+    int status = wd_command_right(i, &right);
+    if (status != WD_OK) return status;
+    *out_command = right.command;
+    *out_form = right.form;
+    *out_roles = right.roles;
+    *out_limited = (int)right.limited;
     return WD_OK;
 }

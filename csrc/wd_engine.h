@@ -216,7 +216,8 @@ typedef struct {
     uint32_t attempt, lease_ms;
     uint16_t failures, lost, handler_number;
     uint8_t priority, marked, reason, rel;
-    wd_span handler, key, payload, meta, group, owner, text, worker;
+    wd_span handler, key, payload, meta, group, text, worker;
+    wd_span run_id, date; /* of the job's owner: "run id", or "run id\n" and its logical date */
     wd_policy policy;
     const wd_run *run; /* NULL = never granted */
 } wd_view;

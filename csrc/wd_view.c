@@ -34,12 +34,23 @@ const char *wd_reason_name(int reason)
     return "none";
 }
 
+/* OWNER is a run id, and behind a line feed, which no run id has, the date that the run is for. */
+static void view_owner(wd_span owner, wd_view *v)
+{
+    const uint8_t *end = owner.n ? memchr(owner.p, '\n', owner.n) : NULL;
+    v->run_id = owner;
+    if (!end) return;
+    v->run_id.n = (size_t)(end - owner.p);
+    v->date = (wd_span){end + 1, owner.n - v->run_id.n - 1};
+    WD_ASSERT(v->run_id.n + 1 + v->date.n == owner.n);
+}
+
 static void view_side(const wd_engine *e, const wd_side *b, wd_view *v)
 {
     v->key = wd_text(e, b->key, b->key_len);
     v->meta = wd_text(e, b->meta, b->meta_len);
     v->group = wd_text(e, b->group, b->group_len);
-    v->owner = wd_text(e, b->owner, b->owner_len);
+    view_owner(wd_text(e, b->owner, b->owner_len), v);
     v->text = wd_text(e, b->text, b->text_len);
     v->reason = b->reason;
     v->ended_ms = b->ended_ms;

@@ -35,6 +35,7 @@ from server.listener import check_exposure, open_sockets, shown_address
 from server.refusals import ERRORS, EXIT_FAILED, EXIT_IO, EXIT_OK, refusal
 from server.replay import rel_now_ms, replay
 from server.settings import Fsync, Settings, SettingsError, resolve_listen
+from server.signin import Closing, SignIn
 from server.state import State
 from server.turns import Turns
 from server.watch import Watch
@@ -147,13 +148,16 @@ class Daemon:
             )
             for listener in listeners:
                 core.listen(listener.detach())
+            state.sign_in = sign_in = SignIn(core, self._clock, self._tokens)
             turns = Turns(
                 core,
-                self._make_control(core, state),
+                self._make_control(core, state, sign_in),
                 logger=self._log,
                 on_moved=state.log_moved,
                 on_failed=self._on_log_failed,
             )
+            loop = asyncio.get_running_loop()
+            loop.add_signal_handler(signal.SIGHUP, self._reload, sign_in, turns)
             self._log.info(
                 "server_started",
                 version=VERSION,
@@ -184,16 +188,14 @@ class Daemon:
             sync=Sync(settings.fsync.code),
         )
 
-    def _make_control(self, core: Core, state: State) -> Control:
-        control = Control(
+    def _make_control(self, core: Core, state: State, sign_in: SignIn) -> Control:
+        return Control(
             core=core,
             server=Shown(state, self.shut_down),
             identity=Identity(version=VERSION, store=state.store.hex()),
             clock=self._clock,
-            tokens=self._tokens,
+            sign_in=sign_in,
         )
-        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, self._reload, control)
-        return control
 
     async def _run_core(self, core: Core, turns: Turns, store: Store, state: State) -> int:
         """Replay, serve, stop."""
@@ -223,7 +225,7 @@ class Daemon:
         try:
             turns.soon()
             self._say_ready(state)
-            await self._serve(state)
+            await self._serve(state, turns)
             if not self._failed:
                 await self._drain(core, turns)
         finally:
@@ -327,7 +329,7 @@ class Daemon:
 
     # ---------------------------------------------------------------- running
 
-    async def _serve(self, state: State) -> None:
+    async def _serve(self, state: State, turns: Turns) -> None:
         """Wait for the stop; look at the counters each second meanwhile."""
         watch = Watch(
             state,
@@ -339,6 +341,8 @@ class Daemon:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._stop.wait(), WATCH_S)
             watch.look()
+            if state.sign_in is not None:
+                self._close_some(state.sign_in.expire(), turns)
 
     def shut_down(self, reason: str) -> None:
         """Begin an orderly stop; again: nothing new."""
@@ -375,7 +379,7 @@ class Daemon:
         self._faulty = True
         self.shut_down("a fault in the server")
 
-    def _reload(self, control: Control) -> None:
+    def _reload(self, sign_in: SignIn, turns: Turns) -> None:
         """SIGHUP: read the token file again; a file that is wrong changes nothing."""
         path = self._settings.token_file
         if path is None:
@@ -385,8 +389,21 @@ class Daemon:
         except TokenFileError as error:
             self._log.error("tokens_refused", error=str(error), hint="the old ones stay in force")
             return
-        control.set_tokens(tokens)
         self._log.info("tokens_reloaded", tokens_count=len(tokens.lines))
+        self._close_some(sign_in.replace(tokens), turns)
+
+    def _close_some(self, closing: Closing, turns: Turns) -> None:
+        """Take a step of closing whose token is gone; the next one when others had their turn."""
+        if self._stop.is_set():
+            return
+        try:
+            next(closing)
+        except StopIteration as end:
+            if end.value:
+                self._log.info("tokens_revoked", connections=end.value)
+            turns.soon()  # what was killed is closed at the end of a round
+            return
+        asyncio.get_running_loop().call_soon(self._close_some, closing, turns)
 
     # ---------------------------------------------------------------- the way down
 

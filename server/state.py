@@ -15,6 +15,7 @@ from server.info import REDIS_VERSION, Section, Value, pairs, resident_bytes, sh
 from server.keeper import Keeper
 from server.replay import Progress
 from server.settings import Fsync, Settings
+from server.signin import ADDRESSES_MAX, ATTEMPTS_PER_S, Guesses, SignIn
 from server.watch import HELD_MS, Seen
 from wal.log import FileLog
 from wheel.engine.core import Core, FigureKind
@@ -43,6 +44,7 @@ class State:
         keeper: of the log, None while replaying.
         term: 0 while replaying.
         loading: whether the log is still replayed.
+        sign_in: who may do what.
     """
 
     settings: Settings
@@ -58,6 +60,7 @@ class State:
     keeper: Keeper | None = None
     term: int = 0
     loading: bool = True
+    sign_in: SignIn | None = None
 
     def sections(self) -> Mapping[str, Section]:
         """Return INFO's sections, in order."""
@@ -245,6 +248,7 @@ class State:
                     "closed": stats["preauth_timeouts"],
                 }
             ),
+            "limit_wrong_tokens": self._wrong_tokens(),
             "limit_payload": pairs({"max_bytes": self.settings.payload_bytes_max}),
             "limit_dead_list": pairs(
                 {"now": engine["jobs_dead"], "dropped": engine["dead_dropped"]}
@@ -257,6 +261,18 @@ class State:
             ),
             "limit_texts": pairs({"dropped": engine["texts_dropped"]}),
         }
+
+    def _wrong_tokens(self) -> str:
+        guesses = Guesses() if self.sign_in is None else self.sign_in.guesses
+        return pairs(
+            {
+                "max_per_s": ATTEMPTS_PER_S,
+                "addresses_max": ADDRESSES_MAX,
+                "addresses": len(guesses),
+                "wrong": guesses.failures,
+                "put_off": guesses.put_off,
+            }
+        )
 
     def _log_figures(self) -> Section:
         if self.log is None:

@@ -5,10 +5,12 @@ people and client libraries want to know besides stands here. A command that is 
 stops the import, so the two cannot drift apart.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from wheel.engine.core import command_table
+from server.auth import Role
+from wheel.engine.core import command_table, rights_table
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -21,10 +23,12 @@ class Verb:
         group: heading under which `help` lists it.
         summary: one sentence.
         arguments: its syntax behind the name.
-        key: whether the first argument is the routing key: handler, job or receipt.
+        key: which argument is the routing key: handler, job, receipt, schedule; 0 = none.
         write: whether it changes jobs.
         waits: whether it may hold back what is pipelined behind it.
         loading: whether it is answered while the log is replayed.
+        roles: who may use it, the forms below excepted.
+        forms: by first argument, who may use it so.
     """
 
     name: str
@@ -32,10 +36,12 @@ class Verb:
     group: str
     summary: str
     arguments: str
-    key: bool
+    key: int
     write: bool
     waits: bool
     loading: bool
+    roles: tuple[Role, ...]
+    forms: Mapping[str, tuple[Role, ...]]
 
     @property
     def flags(self) -> list[str]:
@@ -57,8 +63,8 @@ LOADING: Final = frozenset({"PING", "HELLO", "AUTH", "CLIENT", "COMMAND", "INFO"
 # May hold back what is pipelined behind them.
 WAITS: Final = frozenset({"LEASE"})
 
-# name: (summary, first argument is the routing key, changes something), by group.
-_SAID: Final[dict[str, dict[str, tuple[str, bool, bool]]]] = {
+# name: (summary, the first (True) or second argument is the routing key, changes something).
+_SAID: Final[dict[str, dict[str, tuple[str, int, bool]]]] = {
     "jobs": {
         "SCHEDULE": ("Make a job that is handed out at its time.", True, True),
         "LEASE": ("Take due jobs to run them.", True, True),
@@ -76,6 +82,9 @@ _SAID: Final[dict[str, dict[str, tuple[str, bool, bool]]]] = {
         "COUNT": ("Count jobs, from counters.", False, False),
         "REQUEUE": ("Give dead jobs a new life.", True, True),
         "PURGE": ("Forget dead jobs.", True, True),
+    },
+    "schedules": {
+        "CRON": ("Make, look at, pause, trigger, backfill and delete schedules.", 2, True),
     },
     "handlers": {
         "HANDLERS": ("Show every handler.", False, False),
@@ -117,6 +126,10 @@ def _verbs() -> dict[str, Verb]:
     table = {syntax.name: syntax for syntax in command_table()}
     if different := sorted(said.keys() ^ table.keys()):
         raise ImportError(f"described here or dispatched by the core, not both: {different}")
+    rights: dict[str, dict[str, tuple[Role, ...]]] = {name: {} for name in table}
+    for right in rights_table():
+        roles = tuple(role for role in Role if role.bit & right.roles)
+        rights.setdefault(right.command, {})[right.form] = roles
     return {
         name: Verb(
             name=name,
@@ -124,10 +137,12 @@ def _verbs() -> dict[str, Verb]:
             group=group,
             summary=summary,
             arguments=table[name].usage,
-            key=key,
+            key=int(key),
             write=write,
             waits=name in WAITS,
             loading=name in LOADING,
+            roles=rights[name][""],
+            forms={form: roles for form, roles in rights[name].items() if form.isalpha()},
         )
         for name, (group, summary, key, write) in said.items()
     }
