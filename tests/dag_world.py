@@ -163,6 +163,7 @@ class World:
             cause=cause,
             by_hand=run.by_hand,
             label=run.own,
+            held=run.held,
         )
 
     # ---------------------------------------------------------------- what happens
