@@ -51,6 +51,8 @@ static const command commands[] = {
      "[TIMEOUT ms]"},
     {"REQUEUE", wd_verb_requeue, 1, WD_ARGS_MAX, WRITES, "job [job ...]"},
     {"PURGE", wd_verb_purge, 1, WD_ARGS_MAX, WRITES, "job [job ...]"},
+    {"CRON", NULL, 1, WD_ARGS_MAX, 0,
+     "SET|GET|DEL|PAUSE|RESUME|TRIGGER|LIST|NEXT|EXPLAIN|BACKFILL|RERUN|MARK|RUNS [name ...]"},
     {"PING", wd_verb_ping, 0, 1, ANY_FREE, "[message]"},
     {"HELLO", NULL, 0, 7, ANY_FREE, "[2|3] [AUTH user token] [SETNAME name]"},
     {"AUTH", NULL, 1, 2, ANY_FREE, "[name] token"},

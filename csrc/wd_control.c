@@ -1,6 +1,7 @@
 /* wd_control.c -- wd_core's control face: hands bytes to the engine and takes bytes from it. */
 #include "wd_control.h"
 
+#include "wd_resp.h"
 #include "wd_round.h"
 
 int wd_core_submit(wd_core *c, const uint8_t *ops, size_t n, uint64_t *out_ids, uint32_t ids_max,
@@ -83,6 +84,22 @@ void wd_core_engine_figures(const wd_core *c, wd_engine_figures *out)
                                .jobs_ready = wd_engine_count(e, WD_READY),
                                .jobs_leased = wd_engine_count(e, WD_LEASED),
                                .jobs_dead = wd_engine_count(e, WD_DEAD)};
+}
+
+int wd_core_when(const uint8_t *text, size_t n, int64_t *out_ms)
+{
+    wd_when when;
+    int error = wd_parse_when((wd_span){text, n}, &when);
+    WD_ASSERT(error >= WD_WHEN_OK && error <= WD_WHEN_RANGE);
+    if (error != WD_WHEN_OK) return -error;
+    WD_ASSERT(when.kind == WD_WHEN_ABS || when.kind == WD_WHEN_REL);
+    *out_ms = when.ms;
+    return when.kind == WD_WHEN_REL;
+}
+
+int wd_core_served(const wd_core *c, const uint8_t *name, size_t n)
+{
+    return n > 0 && wd_commands_serve_handler(c->commands, (wd_span){name, n});
 }
 
 int wd_core_command(uint32_t i, const char **out_name, const char **out_usage,

@@ -49,6 +49,12 @@ typedef struct {
 } wd_engine_figures;
 void wd_core_engine_figures(const wd_core *c, wd_engine_figures *out);
 
+/* One `when` of the protocol, for commands that Python reads. 0: *out_ms is unix time, 1: from now;
+ * negative: -enum wd_when_error, nothing written. */
+int wd_core_when(const uint8_t *text, size_t n, int64_t *out_ms);
+/* Does anybody serve this handler: a LEASE since the start, one that waits, or defaults set? */
+int wd_core_served(const wd_core *c, const uint8_t *name, size_t n);
+
 /* The command table, for COMMAND: name, usage, argument counts without the name. WD_EGONE behind
  * it. */
 int wd_core_command(uint32_t i, const char **out_name, const char **out_usage,

@@ -19,6 +19,7 @@ from server.auth import DEFAULT_USER, Tokens
 from server.clients import Clients
 from server.clients import Core as ClientsCore
 from server.clock import Clock
+from server.cron_commands import SUBCOMMANDS, CronCommands
 from server.verbs import VERBS, Verb
 from wheel.engine.facts import Session
 from wheel.wire import Answer, ReplyError, Simple
@@ -91,6 +92,7 @@ class Control:
         self._clock = clock
         self._tokens = tokens
         self._clients = Clients(core)
+        self._cron: CronCommands | None = None
         self._commands: dict[str, Callable[[Session, Sequence[bytes]], Outcome]] = {
             "HELLO": self._hello,
             "AUTH": self._auth,
@@ -104,12 +106,17 @@ class Control:
             "RESET": self._reset,
             "QUIT": self._quit,
             "SHUTDOWN": self._shutdown,
+            "CRON": self._cron_command,
         }
 
     @property
     def names(self) -> frozenset[str]:
         """Return the commands that are answered here."""
         return frozenset(self._commands)
+
+    def set_cron(self, commands: CronCommands) -> None:
+        """Answer CRON from now on: the log is replayed and the schedules are there."""
+        self._cron = commands
 
     def set_tokens(self, tokens: Tokens) -> None:
         """Take another list of tokens; who is signed in stays so."""
@@ -264,6 +271,11 @@ class Control:
         self._server.shut_down("SHUTDOWN")
         return Outcome(silent=True)
 
+    def _cron_command(self, session: Session, args: Sequence[bytes]) -> Outcome:
+        if self._cron is None:
+            raise RefusedError("LOADING", "the schedules are being read; try again soon")
+        return self._cron.answer(session, args)
+
     # ---------------------------------------------------------------- COMMAND
 
     def _command(self, _session: Session, args: Sequence[bytes]) -> Outcome:
@@ -292,26 +304,36 @@ class Control:
 
 def _command_row(verb: Verb) -> Answer:
     """Return one element of COMMAND: name, arity, flags, first key, last key, step, and so on."""
-    key = 1 if verb.key else 0
+    key = verb.key
     flags = [Simple(flag) for flag in verb.flags]
-    return [verb.name.lower(), verb.arity, flags, key, key, key, [], [], [], []]
+    return [verb.name.lower(), verb.arity, flags, key, key, min(key, 1), [], [], [], []]
 
 
 def _command_docs(verb: Verb) -> Answer:
     """Return one entry of COMMAND DOCS, as redis-cli reads it for its help."""
+    docs = _docs(verb.summary, verb.group, verb.arguments)
+    if verb.name == "CRON":
+        docs["subcommands"] = {
+            f"cron|{name.lower()}": _docs(summary, verb.group, arguments)
+            for name, (arguments, summary) in SUBCOMMANDS.items()
+        }
+    return docs
+
+
+def _docs(summary: str, group: str, arguments: str) -> dict[str, Answer]:
     docs: dict[str, Answer] = {
-        "summary": verb.summary,
+        "summary": summary,
         "since": "0.1.0",
-        "group": verb.group,
+        "group": group,
         "complexity": "O(1)",
     }
-    if verb.arguments:
+    if arguments:
         docs["arguments"] = [
             {
                 "name": "syntax",
                 "type": "string",
-                "display_text": verb.arguments,
-                "token": verb.arguments,
+                "display_text": arguments,
+                "token": arguments,
             }
         ]
     return docs

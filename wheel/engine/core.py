@@ -442,6 +442,10 @@ class Core:
         """Set the wall wheel's logical now to the wall clock (CLOCK ACCEPT); a record."""
         _need(lib.wd_core_accept_clock(self._core), "accepting the clock")
 
+    def served(self, handler: bytes) -> bool:
+        """Return whether anybody serves a handler: by LEASE since the start, or by its defaults."""
+        return bool(lib.wd_core_served(self._core, handler, len(handler)))
+
     # ---------------------------------------------------------------- state
 
     def lsn(self) -> int:
@@ -516,6 +520,25 @@ def _short(text: str) -> bytes:
     if len(data) > NAME_BYTES_MAX:
         raise ValueError(f"a name of {len(data)} bytes, at most {NAME_BYTES_MAX} are kept")
     return data
+
+
+class WhenFault(IntEnum):
+    """Why a text is no ``when`` (enum wd_when_error)."""
+
+    SYNTAX = 1
+    NAIVE = 2
+    SECONDS = 3
+    RANGE = 4
+
+
+def parse_when(text: bytes) -> tuple[int, bool] | WhenFault:
+    """Return a ``when`` of the protocol as ms, and whether they count from now; or why it is none.
+
+    Its grammar is the core's own (csrc/wd_when.c).
+    """
+    out_ms = ffi.new("int64_t *")
+    status = lib.wd_core_when(text, len(text), out_ms)
+    return WhenFault(-status) if status < 0 else (int(out_ms[0]), status == 1)
 
 
 def _text(field: Any) -> str:
