@@ -29,7 +29,7 @@ from typing import Final, Literal, TypeAlias, get_args
 
 from wheel.crondst import count_fires, next_fire, previous_fire
 from wheel.cronfields import Field, Token, compile_fields, read_fields, refusal, uses_hash
-from wheel.cronmasks import YEAR_LAST, Fields
+from wheel.cronmasks import YEAR_FIRST, YEAR_LAST, Fields
 from wheel.errors import CronSyntaxError, InvalidRequest, NaiveDatetimeError, ZoneError
 from wheel.values import duration_ms
 from wheel.zones import FIRST_S, LAST_S, Unit, Zone, label, label_span, label_unit, zone
@@ -455,4 +455,7 @@ def _parse_at(tokens: list[Token], text: str) -> int:
         raise refusal(f"{words!r} is no time", hint, position, what) from None
     if moment.utcoffset() is None:
         raise refusal(f"the time {words} has no zone", hint, position, what)
+    if not YEAR_FIRST <= moment.year <= YEAR_LAST:
+        hint = f"write a year from {YEAR_FIRST} to {YEAR_LAST}"
+        raise refusal(f"{words} is beyond the horizon", hint, position, what)
     return -((_EPOCH - moment) // timedelta(milliseconds=1))

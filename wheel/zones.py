@@ -92,7 +92,7 @@ class Zone:
     def change_after(self, unix_s: int, until_s: int) -> Segment | None:
         """Return the first segment that begins with a change in (unix_s, until_s], if any does."""
         at_s = self.segment(unix_s).end_s
-        while at_s <= until_s:
+        while at_s <= min(until_s, LAST_S - 1):
             segment = self.segment(at_s)
             if segment.start_s == at_s and segment.before_s != segment.offset_s:
                 return segment

@@ -158,6 +158,7 @@ REFUSED = [
     ("@at", 0, "is no time", "@at 2026"),
     ("@at tomorrow", 4, "is no time", "@at 2026"),
     ("@at 2026-12-24T09:00", 4, "has no zone", "+01:00"),
+    ("@at 2200-01-01T00:00Z", 4, "beyond the horizon", "1970 to 2199"),
     ("@at 2020-01-01T00:00Z", None, "never_fires", "to come"),
     ("CRON_TZ=Europe/Rome", 19, "empty", "@daily"),
     ("-", None, "never_fires", "follow others"),
