@@ -22,7 +22,8 @@ struct wd_core {
     int tick_more; /* the last tick left work */
     uint64_t rounds, ticks_cut, gathers;
     wd_hist round_cpu_ns;
-    wd_buf ended; /* what wd_core_ended showed last */
+    wd_buf ended;                        /* what wd_core_ended showed last */
+    int64_t alarm_wall_ms, alarm_rel_ms; /* when Python wants a round, WD_NEVER_MS = never */
 };
 
 /* Read the clocks (unless they are moved by hand), apply limits in time, tick. */
@@ -30,6 +31,8 @@ void wd_round_begin(wd_core *c);
 /* Serve, resume, commit, release, send; arm the timers. Returns commands waiting for Python or
  * WD_EIO. */
 int wd_round_finish(wd_core *c);
+/* Arm the timers for what the core has to do next, and for Python's alarms that are to come. */
+void wd_round_arm(wd_core *c);
 /* A whole round over sockets. */
 int wd_round_poll(wd_core *c, int timeout_ms);
 
