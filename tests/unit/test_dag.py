@@ -486,6 +486,32 @@ def test_without_a_rule_a_skipped_upstream_makes_the_run_and_a_missed_one_does_n
     assert told(world, "report", REPORT + DAY_MS) == "waiting verify held"
 
 
+def test_without_a_rule_a_date_of_which_all_was_missed_in_one_row_was_missed_too():
+    world = World()
+    world.set(Plan(name="db", rule=Times(T02 + i * HOUR_MS for i in range(4))))
+    world.set(Plan(name="verify", after=("db",)))
+    world.set(Plan(name="report", rule=daily(REPORT), after=("verify",)))
+    world.miss("db", 4)
+    world.fire("report")
+    assert told(world, "report", REPORT) == "upstream_failed verify missed"
+
+
+def test_without_a_rule_a_date_that_was_called_for_once_was_not_missed():
+    """The run behind the missed ones succeeded, and what it called for too; both are gone."""
+    world = World()
+    world.set(Plan(name="db", rule=Times(T02 + i * HOUR_MS for i in range(4))))
+    world.set(Plan(name="verify", after=("db",)))
+    world.miss("db", 3)
+    world.fire("db")
+    world.end("db", T02 + 3 * HOUR_MS, Phase.SUCCEEDED)
+    world.mark("verify", T02 + 3 * HOUR_MS, Phase.SUCCEEDED)
+    world.runs_of["db"][T02 + 3 * HOUR_MS].trimmed = True
+    world.runs_of["verify"].clear()
+    world.set(Plan(name="report", rule=daily(REPORT), after=("verify",)))
+    world.fire("report")
+    assert told(world, "report", REPORT) == "free"
+
+
 def test_without_a_rule_the_chain_below_is_made_at_once():
     world = World()
     world.set(Plan(name="db", rule=daily(T02)))

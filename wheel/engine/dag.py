@@ -253,10 +253,26 @@ class Judge:
         pending = self.pending(upstream, label, date)
         if pending is not None and pending not in known:
             yield Seen(nominal_ms=pending, phase=Phase.PENDING)
-        decided = (upstream.since_ms, high_ms if pending is None else pending)
-        found = self._first_new(upstream, label, date, decided, known)
+        decided_until_ms = high_ms if pending is None else pending
+        found = self._gone(upstream, label, date, decided_until_ms, facts)
         if found is not None:
             yield Seen(nominal_ms=found, phase=Phase.SUCCEEDED)
+
+    def _gone(
+        self, upstream: Schedule, label: str, date: Date, until_ms: int, facts: Iterable[RunFact]
+    ) -> int | None:
+        """Return the first time of a rule on a label that is decided and that no fact is about."""
+        single = {fact.first_ms for fact in facts if fact.first_ms == fact.last_ms}
+        rows = [(fact.first_ms, fact.last_ms) for fact in facts if fact.first_ms < fact.last_ms]
+        from_ms = upstream.since_ms
+        while True:
+            found = self._first_new(upstream, label, date, (from_ms, until_ms), single)
+            if found is None:
+                return None
+            ends = [last_ms for first_ms, last_ms in rows if first_ms <= found <= last_ms]
+            if not ends:
+                return found
+            from_ms = max(ends) + 1
 
     def _first_new(
         self, upstream: Schedule, label: str, date: Date, between: tuple[int, int], known: set[int]
