@@ -763,6 +763,21 @@ def test_what_a_planned_backfill_will_ask_for_is_kept():
     assert keep_ms <= T02
 
 
+def test_a_run_without_a_rule_is_kept_whatever_zone_its_date_is_from():
+    world = World()
+    moment_ms = ms("2026-11-03T00:30:00+14:00")
+    west = Zone("Pacific/Pago_Pago")
+    world.set(Plan(name="up", rule=Times([moment_ms]), zone=Zone("Pacific/Kiritimati")))
+    world.set(Plan(name="mid", after=("up",), zone=west))
+    late_ms = ms("2026-11-03T23:00:00-11:00")
+    world.set(Plan(name="down", rule=Times([late_ms]), after=("mid",), zone=west))
+    world.fire("up")
+    assert [run.own for run in world.runs_of["mid"].values()] == ["2026-11-03"]
+    keep_ms = world.dependencies.keep_from("mid")
+    assert keep_ms is not None
+    assert keep_ms <= moment_ms
+
+
 def test_an_hour_behind_a_day_without_a_rule_keeps_the_whole_day():
     world = World()
     world.set(Plan(name="up", rule=Times([T02, T02 + 9 * HOUR_MS])))

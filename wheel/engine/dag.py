@@ -241,6 +241,8 @@ class Judge:
         )
         known: set[int] = set()
         for fact in facts:
+            if _is_like_gone(fact, upstream):
+                continue
             if fact.by_hand and upstream.zone.label(fact.first_ms, date) == label:
                 found: int | None = fact.first_ms
             else:
@@ -261,8 +263,15 @@ class Judge:
     def _gone(
         self, upstream: Schedule, label: str, date: Date, until_ms: int, facts: Iterable[RunFact]
     ) -> int | None:
-        """Return the first time of a rule on a label that is decided and that no fact is about."""
-        single = {fact.first_ms for fact in facts if fact.first_ms == fact.last_ms}
+        """Return the first time of a rule on a label of which no fact says that it did not succeed.
+
+        It is decided, and its run succeeded, whether that is still in the history or not.
+        """
+        single = {
+            fact.first_ms
+            for fact in facts
+            if fact.first_ms == fact.last_ms and not _is_like_gone(fact, upstream)
+        }
         rows = [(fact.first_ms, fact.last_ms) for fact in facts if fact.first_ms < fact.last_ms]
         from_ms = upstream.since_ms
         while True:
@@ -321,6 +330,12 @@ class Judge:
         """Return whether something that a schedule without a rule waits for is still to come."""
         upstreams = self._dates.upstreams(schedule)
         return any(self.pending(up, own, schedule.date) is not None for up in upstreams)
+
+
+def _is_like_gone(fact: RunFact, upstream: Schedule) -> bool:
+    """Return whether a fact says no more than its absence would."""
+    is_plain = fact.phase is Phase.SUCCEEDED and not fact.by_hand
+    return is_plain and fact.first_ms >= upstream.since_ms
 
 
 def _of_one(upstream: Schedule, needed: list[Seen], rule: AfterRule) -> Verdict:

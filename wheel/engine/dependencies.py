@@ -242,7 +242,8 @@ class Dependencies:
         if upstream is None:
             return None
         starts: list[int] = []
-        todo, margin_ms = [name], 0
+        # The label of a run without a rule is one of another zone.
+        todo, margin_ms = [name], 0 if upstream.rule is not None else APART_MS
         reached = {name}
         while todo:
             behind: list[str] = []
