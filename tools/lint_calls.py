@@ -39,6 +39,7 @@ ALLOWED: Final[dict[tuple[str, str], str]] = {
     ("wheel/commands/schedule.py", "file"): "reads the payload that @FILE names",
     ("wheel/system.py", "clock"): "the user side's one reader of clocks",
     ("wheel/system.py", "random"): "the user side's one source of randomness",
+    ("wheel/zones.py", "file"): "reads a zone's file for the fingerprint of its rules",
     ("wheeld.py", "file"): "finds the daemon's folder before anything of ours can be imported",
 }
 

@@ -86,9 +86,17 @@ class CronSyntaxError(InvalidRequest):
 
     Attributes:
         position: byte of the rule at which it stumbled, from 0; None if that is not one place.
+        reason: what is wrong; begins with ``never_fires`` where a readable rule has no time.
+        hint: what to write.
     """
 
     position: int | None = None
+    reason: str = ""
+    hint: str = ""
+
+
+class ZoneError(CronSyntaxError):
+    """A time zone that the tz database does not know."""
 
 
 class CycleError(InvalidRequest):
