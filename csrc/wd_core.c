@@ -162,6 +162,11 @@ int wd_core_set_disk_room(wd_core *c, int room)
     return WD_OK;
 }
 
+uint32_t wd_core_conns(const wd_core *c)
+{
+    return wd_conns_count(c->conns);
+}
+
 uint32_t wd_core_unflushed(const wd_core *c)
 {
     uint32_t n = 0;

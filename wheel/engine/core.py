@@ -230,6 +230,10 @@ class Core:
         """Tell what is left on the disk for the log; from the next round on it is acted upon."""
         _need(lib.wd_core_set_disk_room(self._core, room), f"disk room {room}")
 
+    def connections(self) -> int:
+        """Return how many connections there are, fed ones included."""
+        return int(lib.wd_core_conns(self._core))
+
     def unflushed(self) -> int:
         """Return how many connections have bytes to send or a command to be answered."""
         return int(lib.wd_core_unflushed(self._core))
