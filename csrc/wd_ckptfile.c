@@ -44,6 +44,7 @@ void wd_ckpt_header_encode(const wd_ckpt_meta *m, uint8_t *block)
     wd_put_u32(block + WD_CKPT_AT_SLOTS, m->slots);
     wd_put_u32(block + WD_CKPT_AT_JOBS, m->jobs);
     wd_put_u32(block + WD_CKPT_AT_KEYS, m->keys);
+    wd_put_u32(block + WD_CKPT_AT_GENERATION, m->generation);
     wd_put_u32(block + WD_CKPT_AT_CRC, wd_crc32c(0, block, WD_CKPT_AT_CRC));
 }
 
@@ -64,6 +65,7 @@ int wd_ckpt_header_decode(const uint8_t *block, wd_ckpt_meta *out)
         .slots = wd_get_u32(block + WD_CKPT_AT_SLOTS),
         .jobs = wd_get_u32(block + WD_CKPT_AT_JOBS),
         .keys = wd_get_u32(block + WD_CKPT_AT_KEYS),
+        .generation = wd_get_u32(block + WD_CKPT_AT_GENERATION),
     };
     memcpy(m.uuid, block + WD_CKPT_AT_UUID, UUID_BYTES);
     *out = m;

@@ -137,7 +137,9 @@ static int begin(wd_engine *e, const wd_ckpt_meta *m)
     e->load.stage = WD_LOAD_CHUNKS;
     if (m->slots > wd_slab_capacity(e->slab)) return WD_EFULL;
     if (m->keys > m->jobs || m->jobs > m->slots) return WD_ECORRUPT;
+    if (m->generation > WD_GEN_MAX) return WD_ECORRUPT;
     wd_index_presize(e->keys, m->keys);
+    wd_slab_raise(e->slab, m->generation);
     wd_table_set_loading(e->table, 1);
     e->lsn = m->start_lsn;
     e->logical_ms = m->logical_ms;

@@ -78,6 +78,9 @@ class Saved:
     def save(self, **options):
         """Return the bytes of a whole checkpoint."""
         self.start(**options)
+        return self.save_rest()
+
+    def save_rest(self):
         assert self.finish().phase == CheckpointPhase.DONE, self.state
         return self.disk.read(PATH)
 
@@ -388,6 +391,36 @@ def test_what_was_dropped_for_room_while_it_was_written_is_dropped_once(ring, ki
         assert core.state_hash() == truth.state_hash() != saved.bench.core.state_hash()
 
 
+def test_rings_age_once_by_each_frame_whichever_side_of_the_checkpoint_it_is_on():
+    """A frame forgets at most 16 k entries, so 40,000 that are over at once take three frames."""
+    saved = Saved(jobs_max=100_000)
+    count = 40_000
+    for _ in range(8):
+        saved.conn.feed(b"SCHEDULE h +9h x\r\n" * (count // 8))
+        saved.bench.settle()
+        saved.conn.take()
+    for first in range(0, count, 1000):
+        ids = " ".join(str(1 << 32 | slot) for slot in range(first, first + 1000))
+        saved.conn.ask(f"CANCEL {ids}")
+    figures = saved.bench.core.engine_figures
+    assert figures()["ended_count"] == count
+    saved.start(slice_things=count // 4)
+    saved.bench.advance(3_600_001)
+    saved.conn.ask("SCHEDULE h +9h one")
+    data = saved.save_rest()
+    assert figures()["ended_count"] == count - 16 * 1024
+    upto = list(saved.bench.frames)
+    with rebuilt(saved, data, upto) as core:
+        start(core, saved.bench)
+        assert core.state_hash() == saved.bench.core.state_hash()
+    for left in (count - 2 * 16 * 1024, 0):
+        saved.conn.ask("SCHEDULE h +9h more")
+        assert figures()["ended_count"] == left
+        with rebuilt(saved, data) as core:
+            start(core, saved.bench)
+            assert core.state_hash() == saved.bench.core.state_hash()
+
+
 def test_more_jobs_than_fit_are_told_from_damage(saved):
     bench = Bench(jobs_max=3)
     with Core(bench.options) as core, pytest.raises(CoreMemoryError):
@@ -574,6 +607,29 @@ def test_buffers_count_against_maxmemory_as_long_as_they_are():
     assert before + (1 << 20) < saved.bench.core.memory_bytes() < before + (8 << 20)
     saved.finish()
     assert saved.bench.core.memory_bytes() == before
+
+
+def test_ids_made_behind_raised_generations_keep_to_them_over_any_restart():
+    saved = Saved().fill()
+    saved.start(slice_things=1)
+    saved.bench.core.raise_generations(1 << 20)
+    data = saved.save_rest()
+    late = saved.save()
+    assert scan(data).header.generation == 0, "it was raised behind S0"
+    assert scan(late).header.generation == 1 << 20
+    made = saved.conn.ask("SCHEDULE h +1h x").split(b"\r\n")[1]
+    assert int(made) >> 32 == 1 << 20
+    for file in (data, late):
+        with rebuilt(saved, file) as core:
+            start(core, saved.bench)
+            assert core.state_hash() == saved.bench.core.state_hash()
+            assert core.generation_max() == 1 << 20
+
+
+@pytest.mark.parametrize("generation", [0, 1 << 25, 1 << 31])
+def test_a_generation_that_no_id_can_have_is_refused(generation):
+    with pytest.raises(CoreError, match="invalid"):
+        Bench().core.raise_generations(generation)
 
 
 # ---------------------------------------------------------------- what the page and Python say
