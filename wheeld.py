@@ -149,6 +149,7 @@ COMMANDS = {
     "schedule": ("wheel.commands.schedule:schedule_command", "Schedule one job."),
     "jobs": ("wheel.commands.jobs:jobs_group", "List jobs and look at one."),
     "cron": ("wheel.commands.cron:cron_group", "Make schedules and see to their runs."),
+    "dag": ("wheel.commands.dag:dag_group", "Look at schedules that run after one another."),
     "wal": ("server.commands.wal:wal_group", "Judge the files of a data directory."),
     "token": ("server.commands.token:token_group", "Make access tokens."),
     "version": ("wheel.commands.version:version_command", "Print the version."),

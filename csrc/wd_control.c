@@ -46,6 +46,17 @@ int wd_core_accept_clock(wd_core *c)
     return c->started ? wd_engine_accept_clock(c->engine) : WD_EINVAL;
 }
 
+uint32_t wd_core_generation_max(const wd_core *c)
+{
+    return wd_slab_generation_max(wd_engine_slab(c->engine));
+}
+
+int wd_core_raise_generations(wd_core *c, uint32_t generation)
+{
+    if (!c->started || generation < 1 || generation > WD_GEN_MAX) return WD_EINVAL;
+    return wd_engine_raise_generations(c->engine, generation);
+}
+
 void wd_core_engine_figures(const wd_core *c, wd_engine_figures *out)
 {
     const wd_engine *e = c->engine;
@@ -112,5 +123,18 @@ int wd_core_command(uint32_t i, const char **out_name, const char **out_usage,
     *out_usage = facts.usage;
     *out_args_min = facts.args_min;
     *out_args_max = facts.args_max;
+    return WD_OK;
+}
+
+int wd_core_right(uint32_t i, const char **out_command, const char **out_form, uint32_t *out_roles,
+                  int *out_limited)
+{
+    wd_right right;
+    int status = wd_command_right(i, &right);
+    if (status != WD_OK) return status;
+    *out_command = right.command;
+    *out_form = right.form;
+    *out_roles = right.roles;
+    *out_limited = (int)right.limited;
     return WD_OK;
 }

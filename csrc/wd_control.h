@@ -35,6 +35,11 @@ typedef struct {
 int wd_core_table_next(const wd_core *c, uint32_t *cursor, wd_core_entry *out);
 /* CLOCK ACCEPT: logical now = wall. WD_OK or a status. */
 int wd_core_accept_clock(wd_core *c);
+/* The highest generation that any job's id has had. O(slots). */
+uint32_t wd_core_generation_max(const wd_core *c);
+/* No id made from now on has a lower generation (a restored store: ids of the time behind its
+ * backup stay unused). WD_OK; WD_EINVAL: not 1 .. 2^25 - 1, or not started; or a status. */
+int wd_core_raise_generations(wd_core *c, uint32_t generation);
 
 /* What the engine counts. Counters run from the start of the process. */
 typedef struct {
@@ -59,6 +64,11 @@ int wd_core_served(const wd_core *c, const uint8_t *name, size_t n);
  * it. */
 int wd_core_command(uint32_t i, const char **out_name, const char **out_usage,
                     uint32_t *out_args_min, uint32_t *out_args_max);
+/* Who may use what, for COMMAND and the tests: rows of the table (form ""), then forms that differ
+ * (wd_command.h). roles: enum wd_role bits; limited: 1 = also with a token for some handlers only.
+ * WD_EGONE behind them. */
+int wd_core_right(uint32_t i, const char **out_command, const char **out_form, uint32_t *out_roles,
+                  int *out_limited);
 /* cffi: end */
 
 #endif /* WD_CONTROL_H */

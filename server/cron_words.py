@@ -141,7 +141,7 @@ def read_spec(words: Words, payload_bytes_max: int) -> Spec:
         payload=read_payload(words, payload_bytes_max),
     )
     while words:
-        _OPTIONS[words.option(tuple(_OPTIONS))](words, spec)
+        SET_OPTIONS[words.option(tuple(SET_OPTIONS))](words, spec)
     if spec.rule == NO_RULE and not spec.after:
         raise RefusedError(
             "SYNTAX",
@@ -244,8 +244,8 @@ def _set(name: str, read: Callable[[Words], object]) -> Callable[[Words, Spec], 
     return option
 
 
-# By option, in the order of PROTOCOL.md.
-_OPTIONS: Final[dict[str, Callable[[Words, Spec], None]]] = {
+# Who reads the value of each option; in the order of PROTOCOL.md.
+SET_OPTIONS: Final[dict[str, Callable[[Words, Spec], None]]] = {
     "TZ": _set("tz", lambda words: words.text("TZ", ZONE_BYTES_MAX)),
     "JITTER": _set("jitter_ms", lambda words: words.number("JITTER", 0, JITTER_MS_MAX)),
     "OVERLAP": _set("overlap", lambda words: words.choice("OVERLAP", OVERLAPS)),

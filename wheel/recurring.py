@@ -29,7 +29,7 @@ Word: TypeAlias = bytes | str | int
 Label: TypeAlias = calendar_date | str
 Verdict: TypeAlias = Literal["succeeded", "failed"]
 
-PAGE_RUNS: Final = 100
+PAGE: Final = 200
 NEXT_MAX: Final = 1_000
 
 
@@ -142,8 +142,25 @@ class Schedule:
     version: int
     word: str | None
     next_at: datetime | None
-    fields: Mapping[str, object] = field(repr=False)
+    fields: Mapping[str, Reply] = field(repr=False)
     _caller: Caller = field(repr=False, compare=False)
+
+    @property
+    def state(self) -> str:
+        """``active``, ``paused`` or ``ended``, as the server last said; empty if it did not."""
+        return text(self.fields.get("state", ""))
+
+    @property
+    def dag(self) -> str:
+        """What it is shown under; empty if nothing, or if the server did not say."""
+        shown = self.fields.get("dag")
+        return "" if shown is None else text(shown)
+
+    @property
+    def after(self) -> tuple[str, ...]:
+        """Whom it waits for, as the server last said."""
+        names = self.fields.get("after") or []
+        return tuple(text(name) for name in names) if isinstance(names, list) else ()
 
     @property
     def created(self) -> bool:
@@ -225,7 +242,7 @@ class Schedule:
         only: list[Word] = [] if date is None else ["DATE", label_text(date)]
         cursor = "0"
         while True:
-            page = array(self._ask("RUNS", *only, "COUNT", PAGE_RUNS, "CURSOR", cursor), 2)
+            page = array(self._ask("RUNS", *only, "COUNT", PAGE, "CURSOR", cursor), 2)
             yield from map(_run, array(page[1]))
             cursor = text(page[0])
             if cursor == "0":
@@ -382,7 +399,7 @@ class Recurring:
         only: list[Word] = [] if not prefix else ["PREFIX", prefix]
         cursor = "0"
         while True:
-            page = array(self.execute("CRON", "LIST", *only, "CURSOR", cursor), 2)
+            page = array(self.execute("CRON", "LIST", *only, "COUNT", PAGE, "CURSOR", cursor), 2)
             for entry in array(page[1]):
                 yield _schedule(self, fields(entry))
             cursor = text(page[0])
