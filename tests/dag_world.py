@@ -72,6 +72,7 @@ class Plan:
     zone: Zone = field(default_factory=lambda: Zone("UTC"))
     since_ms: int = 0
     position_ms: int = 0  # times before it are decided
+    start_ms: int | None = None
     until_ms: int | None = None
     paused: bool = False
     planned: list[int] = field(default_factory=list)
@@ -163,6 +164,7 @@ class World:
             cause=cause,
             by_hand=run.by_hand,
             label=run.own,
+            held=run.held,
         )
 
     # ---------------------------------------------------------------- what happens
@@ -283,6 +285,7 @@ class World:
         for run in self.runs_of[name].values():
             old = keep_ms is None or run.nominal_ms < keep_ms
             fine = run.phase is Phase.SUCCEEDED and run.nominal_ms >= plan.since_ms
+            fine = fine and plan.rule is not None
             if (
                 not run.held
                 and not run.by_hand

@@ -573,19 +573,32 @@ def test_without_a_rule_nothing_is_there_before_it_was_made():
     world.set(Plan(name="down", rule=daily(REPORT), after=("mid",)))
     world.fire("down")
     assert told(world, "down", REPORT) == "no_upstream mid none"
-    world.rerun("up", T02)
-    assert world.runs_of["mid"] == {}
 
 
-def test_without_a_rule_nothing_is_made_from_its_end_on():
+def test_without_a_rule_a_date_from_before_it_was_made_is_made_when_an_upstream_is_run_again():
+    """So a backfill of the first schedules of a graph goes through all of it."""
     world = World()
     world.set(Plan(name="up", rule=daily(T02)))
-    world.set(Plan(name="mid", after=("up",), until_ms=T02 + DAY_MS))
+    world.fire("up")
+    world.set(Plan(name="mid", after=("up",), since_ms=T02 + HOUR_MS))
     world.set(Plan(name="down", rule=daily(REPORT), after=("mid",)))
-    for name in ("up", "up", "down", "down"):
+    world.fire("down")
+    world.rerun("up", T02)
+    assert told(world, "mid", T02) == "waiting up running"
+    assert told(world, "down", REPORT) == "waiting mid held"
+
+
+def test_without_a_rule_nothing_is_made_before_its_start_and_from_its_end_on():
+    world = World()
+    world.set(Plan(name="up", rule=daily(T02)))
+    second, third = T02 + DAY_MS, T02 + 2 * DAY_MS
+    world.set(Plan(name="mid", after=("up",), since_ms=second, start_ms=second, until_ms=third))
+    world.set(Plan(name="down", rule=daily(REPORT), after=("mid",)))
+    for name in ("up", "up", "up", "down", "down", "down"):
         world.fire(name)
-    assert list(world.runs_of["mid"]) == [T02]
-    assert told(world, "down", REPORT + DAY_MS) == "no_upstream mid none"
+    assert list(world.runs_of["mid"]) == [second]
+    assert told(world, "down", REPORT) == "no_upstream mid none"
+    assert told(world, "down", REPORT + 2 * DAY_MS) == "no_upstream mid none"
 
 
 def test_without_a_rule_what_was_missed_while_paused_is_made_when_an_upstream_is_rerun():

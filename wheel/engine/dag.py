@@ -54,6 +54,7 @@ class RunFact:
         cause: of UPSTREAM_FAILED, why: the phase of the run at the root.
         by_hand: somebody reran it or marked it, so it counts though the rule lacks its time.
         label: the one that a run without a rule was made for; "" = its nominal time tells.
+        held: it can still start: UPSTREAM_FAILED and NO_UPSTREAM are also how a held run may end.
     """
 
     first_ms: int
@@ -62,6 +63,12 @@ class RunFact:
     cause: str = ""
     by_hand: bool = False
     label: str = ""
+    held: bool = False
+
+    @property
+    def is_over(self) -> bool:
+        """Nothing of it is under way or still to come."""
+        return not self.held and self.phase not in UNDECIDED
 
 
 class Waiting(Schedule, Protocol):

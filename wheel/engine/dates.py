@@ -85,6 +85,11 @@ class Schedule(Protocol):
         ...
 
     @property
+    def start_ms(self) -> int | None:
+        """START: before it no run is made, not even by a backfill; None: none was said."""
+        ...
+
+    @property
     def until_ms(self) -> int | None:
         """From when on it has no runs: END, or what is behind the last of MAXRUNS; None: never."""
         ...

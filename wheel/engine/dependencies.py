@@ -225,7 +225,7 @@ class Dependencies:
         taken = {fact.first_ms for fact in facts if fact.label != own}
         while nominal_ms in taken:  # two dates can end at one moment where zones differ
             nominal_ms += 1
-        if nominal_ms < schedule.since_ms:
+        if schedule.start_ms is not None and nominal_ms < schedule.start_ms:
             return None
         if schedule.until_ms is not None and nominal_ms >= schedule.until_ms:
             return None
@@ -236,7 +236,7 @@ class Dependencies:
     def keep_from(self, name: str) -> int | None:
         """Return from when on a schedule's outcomes are still needed; None: nobody asks.
 
-        Those that succeeded at a time of the rule since ``since_ms`` may go all the same.
+        Those that succeeded at a time of a rule since ``since_ms`` may go all the same.
         """
         upstream = self._facts.schedule(name)
         if upstream is None:
