@@ -63,6 +63,7 @@ wd_core *wd_core_new(const wd_core_options *o)
 void wd_core_free(wd_core *c)
 {
     if (!c) return;
+    wd_save_free(c);
     if (c->net) wd_net_free(c->net);
     if (c->conns) wd_conns_free(c->conns);
     if (c->commands) wd_commands_free(c->commands);
@@ -161,6 +162,11 @@ int wd_core_set_disk_room(wd_core *c, int room)
     if (room != c->disk_room) wd_commit_kick(c->commit); /* waiting LEASE calls may go on */
     c->disk_room = room;
     return WD_OK;
+}
+
+uint32_t wd_core_conns(const wd_core *c)
+{
+    return wd_conns_count(c->conns);
 }
 
 uint32_t wd_core_unflushed(const wd_core *c)

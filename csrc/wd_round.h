@@ -7,6 +7,9 @@
 #include "wd_clock.h"
 #include "wd_core.h"
 #include "wd_net.h"
+#include "wd_save.h"
+
+typedef struct wd_save wd_save;
 
 struct wd_core {
     wd_core_options options;
@@ -23,6 +26,7 @@ struct wd_core {
     uint64_t rounds, ticks_cut, gathers;
     wd_hist round_cpu_ns;
     wd_buf ended;                        /* what wd_core_ended showed last */
+    wd_save *save;                       /* the last checkpoint; NULL: there was none */
     int64_t alarm_wall_ms, alarm_rel_ms; /* when Python wants a round, WD_NEVER_MS = never */
 };
 

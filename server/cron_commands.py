@@ -21,6 +21,18 @@ from server.cron_words import (
 )
 from server.words import Moment, Words
 from wheel.engine.facts import Session
+from wheel.errors import (
+    Conflict,
+    CoreMemoryError,
+    CronSyntaxError,
+    CycleError,
+    InvalidRequest,
+    LimitError,
+    NaiveDatetimeError,
+    NotFound,
+    ServerFullError,
+    WheeldError,
+)
 from wheel.wire import Answer
 
 NOTE_BYTES_MAX: Final = 1_000
@@ -39,6 +51,19 @@ _SET: Final = (
     "[AFTER n name...] [AFTERRULE r] [DATE d] [DAG name] [START when] [END when] [MAXRUNS n] "
     "[DST d] [IFVERSION v] [DRY] [options of its jobs]"
 )
+# The code of what a scheduler raises: of the first class that it is an instance of.
+CODES: Final[tuple[tuple[type[WheeldError], str], ...]] = (
+    (CronSyntaxError, "CRON"),
+    (CycleError, "CYCLE"),
+    (LimitError, "LIMIT"),
+    (NaiveDatetimeError, "NAIVE_TIME"),
+    (InvalidRequest, "SYNTAX"),
+    (NotFound, "UNKNOWN"),
+    (Conflict, "CONFLICT"),
+    (ServerFullError, "DISKFULL"),
+    (CoreMemoryError, "OOM"),
+)
+
 # Name: (what stands behind it, one sentence).
 SUBCOMMANDS: Final[dict[str, tuple[str, str]]] = {
     "SET": (_SET, "Make or change a schedule."),
@@ -64,7 +89,10 @@ SUBCOMMANDS: Final[dict[str, tuple[str, str]]] = {
 
 
 class Scheduler(Protocol):
-    """What CRON needs of the scheduler. Each call may raise RefusedError."""
+    """What CRON needs of the scheduler.
+
+    A call that is refused raises one of the classes in CODES and has changed nothing.
+    """
 
     def set(self, spec: Spec, *, actor: str) -> tuple[int, str, int | None]:
         """Return version, what was done, and the next nominal time."""
@@ -141,9 +169,23 @@ class Scheduler(Protocol):
 class CronCommands:
     """Answers CRON."""
 
-    def __init__(self, scheduler: Scheduler, *, payload_bytes_max: int) -> None:
+    def __init__(
+        self,
+        scheduler: Scheduler,
+        *,
+        payload_bytes_max: int,
+        served: Callable[[bytes], bool] | None = None,
+    ) -> None:
+        """Make it.
+
+        Args:
+            scheduler: keeps the schedules.
+            payload_bytes_max: of one job.
+            served: whether anybody serves a handler; with ``--strict-handlers`` only.
+        """
         self._scheduler = scheduler
         self._payload_bytes_max = payload_bytes_max
+        self._served = served
         self._commands: dict[str, Callable[[Words, str], Answer]] = {
             "SET": self._set,
             "GET": self._get,
@@ -181,12 +223,22 @@ class CronCommands:
                 "UNKNOWN_COMMAND", f'CRON has no subcommand "{show(args[0])}"; {advice}'
             )
         words = Words(f"CRON {word}", args[1:])
-        return Outcome(value=command(words, session.user), gated=True)
+        try:
+            return Outcome(value=command(words, session.user), gated=True)
+        except WheeldError as error:
+            raise RefusedError(_code(error), str(error)) from error
 
     # ---------------------------------------------------------------- the schedule
 
     def _set(self, words: Words, actor: str) -> Answer:
         spec = read_spec(words, self._payload_bytes_max)
+        handler = spec.handler.encode()
+        if self._served is not None and not self._served(handler):
+            raise RefusedError(
+                "DENIED",
+                f'handler "{show(handler)}" is served by nobody and --strict-handlers is on; '
+                "start its worker first, or mind the spelling",
+            )
         return list(self._scheduler.set(spec, actor=actor))
 
     def _get(self, words: Words, _actor: str) -> Answer:
@@ -340,6 +392,14 @@ class CronCommands:
             cursor=_number(given, "CURSOR", 0),
         )
         return [str(cursor), list(rows)]
+
+
+def _code(error: WheeldError) -> str:
+    """Return the code of an error; one that nobody refuses with is raised as it is."""
+    for kind, code in CODES:
+        if isinstance(error, kind):
+            return error.code or code
+    raise error
 
 
 Reader = Callable[[Words], object]

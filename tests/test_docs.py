@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from server.commands.serve import serve_command
-from server.cron_commands import SUBCOMMANDS
+from server.cron_commands import CODES, SUBCOMMANDS
 from server.cron_words import SET_OPTIONS
 from tests.console import Shell, steps
 from tests.docs import ROOT, blocks, play
@@ -75,7 +75,7 @@ def codes_in_code() -> set[str]:
     for path in (ROOT / "server").glob("*.py"):
         text = path.read_text(encoding="utf-8")
         found |= set(re.findall(r'\b(?:RefusedError|ReplyError)\(\s*"([A-Z_]+)"', text))
-    return found
+    return found | {code for _, code in CODES}
 
 
 def test_every_error_code_is_explained_and_those_not_sent_yet_are_named():

@@ -8,6 +8,17 @@ from server.answers import RefusedError
 from server.cron_commands import SUBCOMMANDS, CronCommands, Scheduler
 from server.words import Moment
 from wheel.engine.facts import Session
+from wheel.errors import (
+    Conflict,
+    CoreError,
+    CoreMemoryError,
+    CronSyntaxError,
+    CycleError,
+    InvalidRequest,
+    LimitError,
+    NotFound,
+    ServerFullError,
+)
 
 NOW = Moment(ms=0, from_now=True)
 DAY = Moment(ms=1_800_000_000_000, from_now=False)
@@ -161,6 +172,46 @@ def test_a_bad_argument_is_refused_before_the_scheduler_is_asked(
     assert value in str(refused.value)
     assert correction in str(refused.value)
     assert scheduler.mock_calls == []
+
+
+@pytest.mark.parametrize(
+    ("error", "code"),
+    [
+        (CronSyntaxError("minute 61 at position 0"), "CRON"),
+        (CycleError("a -> a: each waits for the next"), "CYCLE"),
+        (LimitError("too many"), "LIMIT"),
+        (InvalidRequest("no"), "SYNTAX"),
+        (NotFound("no schedule"), "UNKNOWN"),
+        (Conflict("version 2"), "CONFLICT"),
+        (CoreMemoryError("no room"), "OOM"),
+        (ServerFullError("no room on the disk"), "DISKFULL"),
+    ],
+)
+def test_what_the_scheduler_refuses_has_the_code_of_its_kind(cron, scheduler, error, code):
+    scheduler.set.side_effect = error
+    with pytest.raises(RefusedError) as refused:
+        cron("SET n @daily h {}")
+    assert (refused.value.code, str(refused.value)) == (code, str(error))
+
+
+def test_what_is_no_refusal_is_not_made_one(cron, scheduler):
+    scheduler.get.side_effect = CoreError("an invariant is broken")
+    with pytest.raises(CoreError):
+        cron("GET n")
+
+
+def test_a_handler_that_nobody_serves_is_refused_where_that_is_asked_for(scheduler):
+    asked = []
+    commands = CronCommands(
+        scheduler, payload_bytes_max=100, served=lambda name: asked.append(name) or name == b"h"
+    )
+    session = Mock(spec=Session, user="")
+    with pytest.raises(RefusedError, match="served by nobody") as refused:
+        commands.answer(session, [b"SET", b"n", b"@daily", b"other", b"{}"])
+    assert refused.value.code == "DENIED"
+    assert scheduler.mock_calls == []
+    commands.answer(session, [b"SET", b"n", b"@daily", b"h", b"{}"])
+    assert asked == [b"other", b"h"]
 
 
 def test_every_subcommand_is_described_and_answered(cron):

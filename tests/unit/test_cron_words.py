@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from server.answers import RefusedError
 from server.cron_words import Retrying, Spec, read_spec
 from server.words import Moment, Words
+from tests.fed import Bench
 from wheel.definitions import (
     AFTER_RULES,
     CATCH_UPS,
@@ -245,3 +246,17 @@ def test_the_client_refuses_by_itself_what_needs_no_calendar(definition, kind, w
 def test_an_option_that_there_is_not_is_named():
     with pytest.raises(TypeError, match=r"no option 'zone'; there are .*tz"):
         Definition(name="n", rule="@daily", handler="h", options={"zone": "UTC"}).words()
+
+
+def test_the_core_tells_who_is_served():
+    """By LEASE, one that is parked or a pattern included, or by defaults that were set."""
+    bench = Bench()
+    conn, other = bench.open(), bench.open()
+    conn.ask("LEASE a")
+    conn.ask("HANDLER b RETRIES 1")
+    other.feed(b"LEASE c*,d WAIT 1000\r\n")
+    served = {name for name in (b"a", b"b", b"c1", b"d", b"e", b"") if bench.core.served(name)}
+    assert served == {b"b", b"c1", b"d"}
+    conn.ask("SCHEDULE a now x")
+    conn.ask("LEASE a")
+    assert bench.core.served(b"a")
