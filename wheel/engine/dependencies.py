@@ -127,6 +127,11 @@ class Dependencies:
         else:
             self._spread(name, None)
 
+    @property
+    def is_settled(self) -> bool:
+        """No change was noted since the last ``settle``."""
+        return not self._todo
+
     def settle(self) -> list[tuple[HeldRun, Verdict]]:
         """Judge anew what changes may have reached.
 
