@@ -243,7 +243,9 @@ class World:
             for runs in self.scheduler._planner.store.orphans.values()
             for run in runs.values()
         }
-        assert owned.keys() == ids.keys() | orphans.keys()
+        known = ids | orphans
+        odd = {job_id: owned.get(job_id) or known[job_id] for job_id in owned.keys() ^ known.keys()}
+        assert not odd, odd
         for job_id, run in ids.items():
             held = owned[job_id].state == JobState.HELD
             assert held == (run.stands is not Stands.ACTIVE), run
@@ -292,6 +294,8 @@ class World:
             if name == up.name and up.zone.label(ms, Date(entry.date)) == label
         }
         by_rule = set() if up.rule is None else set(up.rule.on(label))
+        if up.until_ms is not None:
+            by_rule = {ms for ms in by_rule if ms < up.until_ms}
         times = sorted(ms for ms in known | by_rule if ms in known or ms >= up.since_ms)
         needed = [ms for ms in times if ms <= run.nominal_ms] or times[:1]
         if entry.after_rule == "all_success":

@@ -877,3 +877,16 @@ def test_the_last_time_on_a_date_is_found_however_dense_or_sparse_the_rule_is():
         dates = Dates({"a": plan}.get)
         assert dates.last_on(plan, "2026-11-02", Date.DAY) == times[-1]
         assert dates.last_on(plan, "2026-11-03", Date.DAY) is None
+
+
+def test_without_a_rule_a_run_that_is_called_for_twice_at_once_is_made_once():
+    """By its upstream, and by what else that one calls for."""
+    world = World()
+    world.set(Plan(name="db", rule=daily(T02)))
+    world.set(Plan(name="check", after=("db",)))
+    world.set(Plan(name="report", after=("db", "check")))
+    made: list[str] = []
+    make = world.make
+    world.make = lambda name, run: (made.append(name), make(name, run))[1]  # type: ignore[method-assign]
+    world.fire("db")
+    assert made == ["db", "check", "report"]
