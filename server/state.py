@@ -13,6 +13,7 @@ from typing import Final
 from server.clock import Clock
 from server.info import REDIS_VERSION, Section, Value, pairs, resident_bytes, shown_bytes
 from server.keeper import Keeper
+from server.planner import Schedules
 from server.replay import Progress
 from server.settings import Fsync, Settings
 from server.signin import ADDRESSES_MAX, ATTEMPTS_PER_S, Guesses, SignIn
@@ -42,6 +43,7 @@ class State:
         started_ns: mono time of the process's start.
         progress: of the replay.
         log: the open log, None while replaying.
+        schedules: their scheduler.
         keeper: of the log, None while replaying.
         term: 0 while replaying.
         loading: whether the log is still replayed.
@@ -60,6 +62,7 @@ class State:
     started_ns: int
     progress: Progress = field(default_factory=Progress)
     log: FileLog | None = None
+    schedules: Schedules | None = None
     keeper: Keeper | None = None
     term: int = 0
     loading: bool = True
@@ -79,6 +82,7 @@ class State:
             "Stats": self._stats(stats),
             "Replication": {"role": "master", "connected_slaves": 0},
             "Jobs": self._jobs(engine),
+            "Schedules": {} if self.schedules is None else self.schedules.figures(),
             "Clock": self.clocks(engine),
             "Latency": self._latency(),
             "Limits": self._limits(stats, engine),
