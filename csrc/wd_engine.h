@@ -228,7 +228,7 @@ typedef struct {
     uint16_t failures, lost, handler_number;
     uint8_t priority, marked, reason, rel;
     wd_span handler, key, payload, meta, group, text, worker;
-    wd_span run_id, date; /* of the job's owner: "run id", or "run id\n" and its logical date */
+    wd_span run_id, nominal, date; /* of the job's owner: "run id[\nnominal ms\nlogical date]" */
     wd_policy policy;
     const wd_run *run; /* NULL = never granted */
 } wd_view;

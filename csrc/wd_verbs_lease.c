@@ -21,31 +21,17 @@ static int reply_or_nil(wd_buf *out, wd_span s, int resp)
     return s.n ? wd_reply_bulk(out, s) : wd_reply_nil(out, resp);
 }
 
-/* The time in `name@time`, `name@time!n` or `name@time~k`; 0: there is none. */
-static int nominal_of(wd_span run_id, int64_t *out_ms)
-{
-    size_t at = run_id.n;
-    while (at > 0 && run_id.p[at - 1] != '@')
-        at--;
-    wd_span time = {run_id.p + at, 0};
-    while (at + time.n < run_id.n && time.p[time.n] != '!' && time.p[time.n] != '~')
-        time.n++;
-    wd_when when;
-    if (at == 0 || wd_parse_when(time, &when) != WD_WHEN_OK || when.kind != WD_WHEN_ABS) return 0;
-    *out_ms = when.ms;
-    return 1;
-}
-
 /* run|nil: [run id, nominal ms|nil, logical date|nil]. */
 static int reply_run(wd_buf *out, const wd_view *v, int resp)
 {
-    int64_t nominal_ms;
+    uint64_t nominal_ms;
     if (v->run_id.n == 0) return wd_reply_nil(out, resp);
     int status = wd_reply_array(out, 3);
     if (status == WD_OK) status = wd_reply_bulk(out, v->run_id);
     if (status == WD_OK)
-        status = nominal_of(v->run_id, &nominal_ms) ? wd_reply_int(out, nominal_ms)
-                                                    : wd_reply_nil(out, resp);
+        status = wd_parse_u64(v->nominal, INT64_MAX, &nominal_ms) == WD_OK
+                     ? wd_reply_int(out, (int64_t)nominal_ms)
+                     : wd_reply_nil(out, resp);
     return status == WD_OK ? reply_or_nil(out, v->date, resp) : status;
 }
 

@@ -34,15 +34,25 @@ const char *wd_reason_name(int reason)
     return "none";
 }
 
-/* OWNER is a run id, and behind a line feed, which no run id has, the date that the run is for. */
+/* What stands before the next line feed, or all of it; *rest is what stands behind. */
+static wd_span cut_line(wd_span *rest)
+{
+    wd_span line = *rest;
+    const uint8_t *end = line.n ? memchr(line.p, '\n', line.n) : NULL;
+    if (end) line.n = (size_t)(end - line.p);
+    size_t used = line.n + (end != NULL);
+    *rest = (wd_span){rest->p + used, rest->n - used};
+    WD_ASSERT(used >= line.n);
+    return line;
+}
+
+/* OWNER is a run id, and behind it, each behind a line feed, which no run id has, the nominal time
+ * in ms and the logical date of the run. */
 static void view_owner(wd_span owner, wd_view *v)
 {
-    const uint8_t *end = owner.n ? memchr(owner.p, '\n', owner.n) : NULL;
-    v->run_id = owner;
-    if (!end) return;
-    v->run_id.n = (size_t)(end - owner.p);
-    v->date = (wd_span){end + 1, owner.n - v->run_id.n - 1};
-    WD_ASSERT(v->run_id.n + 1 + v->date.n == owner.n);
+    v->run_id = cut_line(&owner);
+    v->nominal = cut_line(&owner);
+    v->date = cut_line(&owner);
 }
 
 static void view_side(const wd_engine *e, const wd_side *b, wd_view *v)
