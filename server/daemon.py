@@ -30,6 +30,7 @@ from structlog.typing import FilteringBoundLogger
 from server.auth import TokenFileError, Tokens, read_tokens
 from server.clock import Clock
 from server.control import Control, Identity
+from server.cron_commands import CronCommands
 from server.info import render
 from server.keeper import Keeper
 from server.listener import check_exposure, open_sockets, open_tls, shown_address
@@ -95,6 +96,7 @@ class Daemon:
         self._tls: TlsServer | None = None
         self._turns: Turns | None = None
         self._schedules: Schedules | None = None
+        self._control: Control | None = None
         self._wal: FileLog | None = None  # once it is open for writing
         self._failed = False  # the log
         self._faulty = False  # this program
@@ -233,13 +235,14 @@ class Daemon:
         )
 
     def _make_control(self, core: Core, state: State, sign_in: SignIn) -> Control:
-        return Control(
+        self._control = Control(
             core=core,
             server=Shown(state, self.shut_down),
             identity=Identity(version=VERSION, store=state.store.hex()),
             clock=self._clock,
             sign_in=sign_in,
         )
+        return self._control
 
     async def _run_core(self, core: Core, turns: Turns, store: Store, state: State) -> int:
         """Replay, serve, stop."""
@@ -363,7 +366,14 @@ class Daemon:
     async def _load_schedules(self, state: State) -> None:
         """Read the schedules; CRON is answered -LOADING until they are there."""
         assert state.schedules is not None
+        assert self._control is not None
         await state.schedules.load()
+        commands = CronCommands(
+            state.schedules.scheduler,
+            wall_ms=self._clock.wall_ms,
+            payload_bytes_max=self._settings.payload_bytes_max,
+        )
+        self._control.set_cron(commands)
         # What a start has made stays: the collector need not look at it again, ever.
         gc.collect()
         gc.freeze()
