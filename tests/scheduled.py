@@ -96,7 +96,7 @@ class World:
     # ---------------------------------------------------------------- time
 
     @property
-    def now_ms(self) -> int:
+    def now_ms(self):
         return self.bench.wall_ms
 
     def advance(self, ms: int, *, by: int | None = None) -> None:
