@@ -194,9 +194,13 @@ class Store:
         if self._reader.done:
             raise WalError("the log has been replayed already")
         yield from self._reader.chunks()
-        mark = self._directory.mark
+        mark, manifest = self._directory.mark, self._directory.manifest
         self._verdict, self._plan = judge(
-            self._reader, mark.newest, damaged_mark_slots=mark.damaged_slots
+            self._reader,
+            mark.newest,
+            damaged_mark_slots=mark.damaged_slots,
+            durable_lsn=manifest.end_lsn,
+            term_floor=manifest.term_floor,
         )
 
     @property

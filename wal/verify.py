@@ -94,7 +94,8 @@ def _look(disk: Disk, path: str, from_lsn: int) -> Report:
     verdict = refused = None
     try:
         check_folder(disk, path, allow_network_fs=True)
-        ident, mark = read_directory(disk, path)
+        facts = read_directory(disk, path)
+        ident, mark = facts.ident, facts.mark
         marked_lsn = mark.newest.lsn
         listing = list_segments(disk, f"{path}/wal")
         other = listing.other

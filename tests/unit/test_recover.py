@@ -692,8 +692,8 @@ def test_whole_files_that_are_wrong_lose_nothing_known_durable(how):
 def test_the_store_of_the_matrix_is_what_it_says():
     disk, history, paths = matrix(6)
     assert len(history.attempted) == 6
-    assert [path.rpartition("/")[2] for path in paths][:2] == ["IDENT", "MARK"]
-    assert len(paths) == 5
+    assert [path.rpartition("/")[2] for path in paths][:3] == ["IDENT", "MANIFEST", "MARK"]
+    assert len(paths) == 6
     assert read_all(disk)[1].term == 3
     assert disk.read(paths[0])[16:32] == UUID
 
