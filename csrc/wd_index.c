@@ -47,6 +47,16 @@ void wd_index_free(wd_index *ix)
     wd_release(ix);
 }
 
+void wd_index_presize(wd_index *ix, uint32_t items)
+{
+    WD_ASSERT(ix->count == 0);
+    uint32_t buckets = items < ix->items_max ? items : ix->items_max;
+    if (buckets < 1u << LEVEL_MIN) return;
+    ix->level = 31 - (uint32_t)__builtin_clz(buckets);
+    ix->split = buckets - (1u << ix->level);
+    WD_ASSERT(ix->split < 1u << ix->level);
+}
+
 static uint32_t bucket_of(const wd_index *ix, uint32_t hash)
 {
     uint32_t b = hash & ((1u << ix->level) - 1);

@@ -144,6 +144,16 @@ static void unlink_free(wd_slab *s, uint32_t slot)
     s->free_count--;
 }
 
+static void clear_row(wd_job *row, uint32_t gen)
+{
+    *row = (wd_job){.gen = gen & WD_GEN_MAX,
+                    .where = WD_NIL,
+                    .next = WD_NIL,
+                    .prev = WD_NIL,
+                    .payload = WD_NIL,
+                    .side = WD_NIL};
+}
+
 int wd_slab_claim(wd_slab *s, uint64_t id, uint32_t *out_slot)
 {
     uint32_t slot = (uint32_t)id;
@@ -160,14 +170,20 @@ int wd_slab_claim(wd_slab *s, uint64_t id, uint32_t *out_slot)
             s->rows[i].where = WD_NIL;
         s->top = slot + 1;
     }
-    *row = (wd_job){.gen = (uint32_t)gen & WD_GEN_MAX,
-                    .where = WD_NIL,
-                    .next = WD_NIL,
-                    .prev = WD_NIL,
-                    .payload = WD_NIL,
-                    .side = WD_NIL};
+    clear_row(row, (uint32_t)gen);
     s->used++;
     *out_slot = slot;
+    return WD_OK;
+}
+
+int wd_slab_load(wd_slab *s, uint32_t slot, uint32_t gen, int used)
+{
+    WD_ASSERT(!s->linked);
+    if (slot != s->top || gen > WD_GEN_MAX || (used && gen == 0)) return WD_ECORRUPT;
+    if (slot == s->capacity) return WD_EFULL;
+    clear_row(&s->rows[slot], gen);
+    s->top++;
+    s->used += used != 0;
     return WD_OK;
 }
 

@@ -19,7 +19,8 @@ from typing import Final
 from wal.directory import Directory, open_directory
 from wal.disk import Disk
 from wal.errors import WalError
-from wal.frame import FsyncMode, LogError, LogHandle, LogStart, LogStats
+from wal.facts import LogError, LogStats
+from wal.frame import FsyncMode, LogHandle, LogStart
 from wal.reader import Chunk, LastFrame, Reader
 from wal.recover import Plan, Verdict, judge
 from wal.segment import (

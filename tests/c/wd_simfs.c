@@ -606,6 +606,12 @@ static int io_allocate(void *disk, int fd, int64_t size_bytes)
     return (int)end(fs, t, path_of(fs, fd));
 }
 
+static int io_forget(void *disk, int fd)
+{
+    wd_simfs *fs = behind(disk);
+    return fs ? wd_simfs_drop_cache(fs, fd) : -EIO;
+}
+
 static uint64_t io_now_ns(void *disk)
 {
     return behind(disk) ? behind(disk)->steps * 1000 : 0;
@@ -639,6 +645,7 @@ wd_simfs *wd_simfs_new(uint64_t seed)
         .unlink = io_unlink,
         .allocate = io_allocate,
         .now_ns = io_now_ns,
+        .forget = io_forget,
     };
     return fs;
 }

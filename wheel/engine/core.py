@@ -16,11 +16,13 @@ from _wheeld import ffi, lib
 
 from wheel.engine.facts import (
     Batch,
+    CheckpointState,
     Clocks,
     CommandSyntax,
     Entry,
     FedOutput,
     Figure,
+    Loaded,
     Session,
     SlowCommand,
 )
@@ -178,6 +180,22 @@ class Core:
         data = ffi.from_buffer(frames)
         _need(lib.wd_core_replay(self._core, data, len(data), term), "replaying frames")
 
+    def load(self, chunks: bytes | bytearray | memoryview) -> None:
+        """Load a checkpoint: header block and whole chunks, in order; before any ``replay``.
+
+        Frames that it holds wholly are passed over by ``replay`` afterwards. A core whose load
+        failed is good for nothing but to be closed.
+        """
+        data = ffi.from_buffer(chunks)
+        _need(lib.wd_core_load(self._core, data, len(data)), "loading a checkpoint")
+
+    def loaded(self) -> Loaded:
+        """Return which checkpoint was loaded, and whether the log has reached its end_lsn."""
+        c = ffi.new("wd_core_loaded *")
+        lib.wd_core_loaded_get(self._core, c)
+        whole, reached = bool(c.whole), bool(c.reached)
+        return Loaded(start_lsn=c.start_lsn, end_lsn=c.end_lsn, whole=whole, reached=reached)
+
     def start(self, *, term: int, rel_ms: int, clocks: Clocks) -> None:
         """Begin to serve under a term, the rel axis standing at rel_ms at these clocks."""
         status = lib.wd_core_start(
@@ -231,6 +249,49 @@ class Core:
     def unflushed(self) -> int:
         """Return how many connections have bytes to send or a command to be answered."""
         return int(lib.wd_core_unflushed(self._core))
+
+    # ---------------------------------------------------------------- checkpoints
+
+    def checkpoint_start(
+        self,
+        path: str,
+        *,
+        salt: int,
+        rate_bytes: int = 0,
+        io: int | None = None,
+        threaded: bool = True,
+        slice_things: int = 0,
+    ) -> None:
+        """Begin a checkpoint to a file that is made anew, a slice of it a round (wd_save.h).
+
+        Args:
+            path: of the file; what stands there is removed.
+            salt: 32 random bits.
+            rate_bytes: a second, written and read back; 0 = as fast as it goes.
+            io: address of a ``wd_io`` table that outlives it; None = the kernel's calls.
+            threaded: by a thread of its own; else within rounds.
+            slice_things: so many things a round, whatever the clock says (tests).
+
+        Raises:
+            CoreError: one is under way, or the core does not serve yet.
+        """
+        text = ffi.new("char[]", path.encode(errors="surrogateescape"))
+        table = lib.wd_io_real() if io is None else ffi.cast("const wd_io *", io)
+        start = ffi.new(
+            "wd_checkpoint_start *", (text, rate_bytes, salt, slice_things, int(threaded))
+        )
+        status = lib.wd_core_checkpoint_start(self._core, table, start)
+        _need(status, f"a checkpoint to {path}")
+
+    def checkpoint_state(self) -> CheckpointState:
+        """Return how far the last checkpoint is; phase IDLE when there was none."""
+        state = ffi.new("wd_checkpoint_state *")
+        lib.wd_core_checkpoint_state(self._core, state)
+        return CheckpointState(**_numbers(state), call=_text(state.call))
+
+    def checkpoint_abort(self) -> None:
+        """Give up the checkpoint under way, its file with it; forget one that is over."""
+        lib.wd_core_checkpoint_abort(self._core)
 
     # ---------------------------------------------------------------- driven commit
 
@@ -422,7 +483,7 @@ class Core:
     def figure(self, kind: FigureKind) -> Figure:
         """Return what was measured since the last reset."""
         _need(lib.wd_core_figure(self._core, kind, self._figure), f"figure {kind}")
-        return Figure(**{name: int(getattr(self._figure, name)) for name in Figure.__slots__})
+        return Figure(**_numbers(self._figure))
 
     def reset_figures(self) -> None:
         """Begin all distributions anew."""
@@ -431,12 +492,12 @@ class Core:
     def stats(self) -> dict[str, int]:
         """Return every counter, gauge and limit by its name in ``wd_core_stats``."""
         lib.wd_core_stats_get(self._core, self._stats)
-        return {name: int(getattr(self._stats, name)) for name in _STATS_NAMES}
+        return _numbers(self._stats)
 
     def engine_figures(self) -> dict[str, int]:
         """Return the engine's clocks, counters and job counts by their names in wd_control.h."""
         lib.wd_core_engine_figures(self._core, self._engine)
-        return {name: int(getattr(self._engine, name)) for name in _ENGINE_NAMES}
+        return _numbers(self._engine)
 
     def accept_clock(self) -> None:
         """Set the wall wheel's logical now to the wall clock (CLOCK ACCEPT); a record."""
@@ -465,35 +526,18 @@ class Core:
         return int(lib.wd_core_hash(self._core))
 
 
-_STATS_NAMES: Final[tuple[str, ...]] = tuple(
-    name for name, _field in ffi.typeof("wd_core_stats").fields
-)
-_ENGINE_NAMES: Final[tuple[str, ...]] = tuple(
-    name for name, _field in ffi.typeof("wd_engine_figures").fields
-)
+def _numbers(c: Any) -> dict[str, int]:
+    """Return the fields of a C struct, of which all but arrays are integers, by name."""
+    fields = ffi.typeof(c).item.fields
+    return {name: int(getattr(c, name)) for name, field in fields if field.type.kind != "array"}
 
 
 def _c_options(options: CoreOptions) -> Any:
     """Return the options as the core takes them."""
-    return ffi.new(
-        "wd_core_options *",
-        {
-            "jobs_max": options.jobs_max,
-            "conns_max": options.conns_max,
-            "maxmemory_bytes": options.maxmemory_bytes,
-            "payload_bytes_max": options.payload_bytes_max,
-            "seed": options.seed,
-            "store": options.store,
-            "strict_handlers": options.strict_handlers,
-            "auth_required": options.auth_required,
-            "commit_mode": options.commit,
-            "fsync_mode": options.sync,
-            "gather_us": options.gather_us,
-            "own_sync_us": options.own_sync_us,
-            "sockets": options.sockets,
-            "hand_clock": options.hand_clock,
-        },
-    )
+    renamed = {"commit_mode": options.commit, "fsync_mode": options.sync}
+    names = [name for name, _field in ffi.typeof("wd_core_options").fields if name not in renamed]
+    fields: dict[str, Any] = {name: getattr(options, name) for name in names}
+    return ffi.new("wd_core_options *", fields | renamed)
 
 
 def command_table() -> list[CommandSyntax]:

@@ -1,6 +1,7 @@
 """What the core takes and tells, as plain values."""
 
 from dataclasses import dataclass
+from enum import IntEnum
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +34,70 @@ class Entry:
     kind: int
     key: bytes
     blob: bytes
+
+
+class CheckpointPhase(IntEnum):
+    """How far a checkpoint is; wd_save.h tells them apart (a test compares the values)."""
+
+    IDLE = 0
+    SCANS = 1
+    SYNCS = 2
+    VERIFIES = 3
+    WAITS = 4
+    DONE = 5
+    FAILED = 6
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckpointState:
+    """How far the last checkpoint is; ``wd_checkpoint_state`` in wd_save.h has the fields.
+
+    Attributes:
+        phase: a CheckpointPhase.
+        start_lsn: S0, the log is needed behind it.
+        end_lsn: S1, the log must be durable up to it; 0 = the scan goes on.
+        crc: of the chunks' crcs, as in the file's last chunk.
+        took_ns: from its start to its end, or to now.
+        error: errno of the call that failed; 0 with call "verify".
+        verdict: how what was read back differs (``wal.frame.CheckpointStop``).
+    """
+
+    phase: int
+    start_lsn: int
+    end_lsn: int
+    slots: int
+    slots_done: int
+    jobs: int
+    things: int
+    chunks: int
+    size_bytes: int
+    written_bytes: int
+    verified_bytes: int
+    slices: int
+    slice_ns_max: int
+    scan_ns: int
+    took_ns: int
+    crc: int
+    error: int
+    verdict: int
+    call: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loaded:
+    """The checkpoint that a core began with.
+
+    Attributes:
+        start_lsn: S0; 0 with end_lsn 0: none was loaded.
+        end_lsn: S1.
+        whole: its last chunk was loaded.
+        reached: the log was replayed up to S1, so that the core may start.
+    """
+
+    start_lsn: int
+    end_lsn: int
+    whole: bool
+    reached: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
