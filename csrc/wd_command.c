@@ -64,6 +64,8 @@ static const command commands[] = {
     {"TIME", NULL, 0, 0, 0, ""},
     {"CLOCK", NULL, 0, 1, 0, "[ACCEPT]"},
     {"SHUTDOWN", NULL, 0, 4, 0, ""},
+    {"SAVE", NULL, 0, 0, 0, ""},
+    {"BACKUP", NULL, 1, 1, 0, "START|END"},
 };
 enum { COMMANDS = sizeof commands / sizeof commands[0] };
 

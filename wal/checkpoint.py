@@ -1,6 +1,6 @@
 """Putting a checkpoint in force, and deleting what nothing needs any more.
 
-The core writes the file (csrc), under a name that counts for nothing: ``snap/<start lsn>.tmp``. When
+The core writes the file (csrc), under a name that counts for nothing, ``snap/next.tmp``. When
 it has been synced, read back and verified, and the log is durable up to its end lsn:
 
 1. it gets its name, and the name is synced;
@@ -20,13 +20,7 @@ from typing import Final
 
 from wal.directory import Directory
 from wal.errors import RefusedError, Rule
-from wal.manifest import (
-    Checkpoint,
-    Manifest,
-    checkpoint_name,
-    read_manifest,
-    write_manifest,
-)
+from wal.manifest import Checkpoint, Manifest, read_manifest, write_manifest
 from wal.reader import Entered
 from wal.segment import BLOCK_BYTES, list_segments, parse_checkpoint_name
 
@@ -62,7 +56,7 @@ class Checkpoints:
         entered: the segments that the start has read, and where their frames end.
     """
 
-    __slots__ = ("_directory", "_disk", "_entered", "manifest")
+    __slots__ = ("_directory", "_disk", "_entered", "_tried", "manifest")
 
     def __init__(
         self, directory: Directory, manifest: Manifest, entered: Sequence[Entered]
@@ -70,6 +64,7 @@ class Checkpoints:
         self._directory = directory
         self._disk = directory.disk
         self._entered = tuple(entered)
+        self._tried = manifest
         self.manifest = manifest
 
     @property
@@ -82,23 +77,13 @@ class Checkpoints:
         """Where the files of checkpoints lie."""
         return self._directory.snap_path
 
-    def temporary_path(self, start_lsn: int) -> str:
-        """Return where the file of a checkpoint is to be written."""
-        return f"{self.folder}/{start_lsn:016x}.tmp"
+    def temporary_path(self) -> str:
+        """Return where the file of the next checkpoint is to be written."""
+        return f"{self.folder}/next.tmp"
 
     def free_bytes(self) -> int:
         """Return the room on the disk."""
         return self._disk.free_bytes(self._directory.path)
-
-    def give_up(self, start_lsn: int) -> None:
-        """Delete the temporary file of a checkpoint that came to nothing, if there is one.
-
-        Raises:
-            OSError: a file call failed; the next start deletes it.
-        """
-        path = self.temporary_path(start_lsn)
-        if path.rpartition("/")[2] in self._disk.names(self.folder):
-            self._disk.unlink(path)
 
     def publish(self, made: Made, *, keep: int, wall_ms: int) -> Checkpoint:
         """Put a checkpoint in force, durably. The log has to be durable up to its end lsn.
@@ -113,27 +98,61 @@ class Checkpoints:
             OSError: a file call failed; the one before stays in force, or this one is.
         """
         self._check_fence()
+        newest = self.newest
+        if newest is not None and made.start_lsn <= newest.start_lsn:
+            self._disk.unlink(self.temporary_path())  # the name is taken, by one that covers it
+            return newest
         new = Checkpoint(
             start_lsn=made.start_lsn,
             end_lsn=made.end_lsn,
             size_bytes=made.size_bytes,
             digest=made.digest,
             rows=made.rows,
-            seq=self._seq_of(made.start_lsn + 1),
+            seq=self._seq_of(made.start_lsn + 1, durable_lsn=made.end_lsn),
             wall_ms=wall_ms,
         )
-        self._disk.rename(
-            self.temporary_path(made.start_lsn), f"{self.folder}/{checkpoint_name(made.start_lsn)}"
-        )
+        self._disk.rename(self.temporary_path(), f"{self.folder}/{new.name}")
         self._disk.dirsync(self.folder)
-        manifest = self._next_manifest(new, keep, wall_ms)
-        write_manifest(self._disk, self._directory.path, manifest)
-        self.manifest = manifest
+        self._replace(self._next_manifest(new, keep, wall_ms))
         return new
 
+    def shrink(self, *, wall_ms: int) -> None:
+        """Keep the newest generation only, for room; drop() then deletes the others.
+
+        Raises:
+            RefusedError: MANIFEST on the disk is not the one that this process knows.
+            OSError: a file call failed.
+        """
+        self._check_fence()
+        newest, now = self.newest, self.manifest
+        if newest is None or now.oldest_lsn == newest.start_lsn + 1:
+            return
+        self._replace(
+            replace(
+                now,
+                count=now.count + 1,
+                oldest_seq=self._seq_of(newest.start_lsn + 1, durable_lsn=newest.end_lsn),
+                oldest_lsn=newest.start_lsn + 1,
+                wall_ms=wall_ms,
+                checkpoints=(newest,),
+            )
+        )
+
+    def _replace(self, manifest: Manifest) -> None:
+        self._tried = manifest
+        write_manifest(self._disk, self._directory.path, manifest)
+        self.manifest = manifest
+
     def _check_fence(self) -> None:
-        """Refuse to go on when somebody else has written MANIFEST, the lock notwithstanding."""
+        """Refuse to go on when somebody else has written MANIFEST, the lock notwithstanding.
+
+        Raises:
+            RefusedError: it is not what this process wrote, or found, or tried to write, last.
+        """
         found = read_manifest(self._disk, self._directory.path, self.manifest.uuid)
+        if found == self._tried:  # replacing it failed behind the rename
+            self._disk.dirsync(self._directory.path)
+            self.manifest = found
         if found != self.manifest:
             raise RefusedError(
                 rule=Rule.MANIFEST,
@@ -143,22 +162,28 @@ class Checkpoints:
                 advice="stop one of them",
             )
 
-    def _seq_of(self, lsn: int) -> int:
-        """Return the number of the segment that holds record lsn, or will."""
+    def _seq_of(self, lsn: int, *, durable_lsn: int) -> int:
+        """Return the number of the first segment that is needed to read from record lsn on.
+
+        Only segments that begin by durable_lsn count: the sync that covered that record covered
+        their names too. One that was opened since may be gone after a power cut.
+        """
         segments = list_segments(self._disk, self._directory.wal_path).segments
-        return max((one.seq for one in segments if one.base_lsn <= lsn), default=1)
+        begun = min(lsn, durable_lsn)
+        known = (one.seq for one in segments if one.base_lsn <= begun)
+        return max(known, default=self.manifest.oldest_seq)
 
     def _next_manifest(self, new: Checkpoint, keep: int, wall_ms: int) -> Manifest:
         now = self.manifest
         older = [one for one in now.checkpoints if one.start_lsn < new.start_lsn]
         kept = [*older[len(older) - (keep - 1) :], new] if keep > 1 else [new]
-        oldest_lsn, oldest_seq = kept[0].start_lsn + 1, kept[0].seq
+        oldest_lsn = kept[0].start_lsn + 1
         if len(kept) < keep and now.oldest_lsn == 1:
-            oldest_lsn, oldest_seq = 1, now.oldest_seq  # the empty store is a generation too
+            oldest_lsn = 1  # the empty store is a generation too
         return replace(
             now,
             count=now.count + 1,
-            oldest_seq=oldest_seq,
+            oldest_seq=self._seq_of(oldest_lsn, durable_lsn=new.end_lsn),
             oldest_lsn=oldest_lsn,
             wall_ms=wall_ms,
             checkpoints=tuple(kept),

@@ -145,6 +145,33 @@ def _write_file(disk: Disk, path: str, data: bytes) -> None:
         disk.close(fd)
 
 
+def _ring(first: Mark) -> bytes:
+    """Return the bytes of a MARK that only its first write went to."""
+    return frame.encode_mark(first) + bytes(MARK_SLOT_BYTES * (MARK_SLOTS - 1))
+
+
+def write_mark(disk: Disk, path: str, first: Mark) -> None:
+    """Replace path/MARK, durably, by a ring that only its first write went to.
+
+    Raises:
+        OSError: a file call failed; the old one or the new one is there.
+    """
+    _write_file(disk, f"{path}/MARK.tmp", _ring(first))
+    disk.rename(f"{path}/MARK.tmp", f"{path}/MARK")
+    disk.dirsync(path)
+
+
+def write_ident(disk: Disk, path: str, ident: Ident) -> None:
+    """Write path/IDENT, durably, behind everything else that makes a store.
+
+    Raises:
+        OSError: a file call failed; it is there whole or not at all.
+    """
+    _write_file(disk, f"{path}/IDENT.tmp", encode_ident(ident))
+    disk.rename(f"{path}/IDENT.tmp", f"{path}/IDENT")
+    disk.dirsync(path)
+
+
 def decode_marks(data: bytes, path: str, uuid: bytes) -> MarkState:
     """Return what the slots of MARK say.
 
@@ -231,7 +258,7 @@ def _was_used(disk: Disk, path: str, names: list[str]) -> bool:
 def _make_path(disk: Disk, path: str) -> None:
     """Make a folder and the parents that are missing, each name durable before the next is made."""
     missing: list[str] = []
-    while path and not _is_folder(disk, path):
+    while path and not is_folder(disk, path):
         missing.append(path)
         path = path.rpartition("/")[0]
     for folder in reversed(missing):
@@ -243,7 +270,12 @@ def _parent(path: str) -> str:
     return path.rpartition("/")[0] or "/"
 
 
-def _is_folder(disk: Disk, path: str) -> bool:
+def is_folder(disk: Disk, path: str) -> bool:
+    """Return True when path is there, and a folder.
+
+    Raises:
+        NotADirectoryError: it is something else.
+    """
     try:
         disk.folder_mode(path)
     except FileNotFoundError:
@@ -275,14 +307,11 @@ def _create(disk: Disk, path: str, ident: Ident) -> None:
         clean=False,
         uuid=ident.uuid,
     )
-    slots = frame.encode_mark(first) + bytes(MARK_SLOT_BYTES * (MARK_SLOTS - 1))
-    _write_file(disk, f"{path}/MARK", slots)
+    _write_file(disk, f"{path}/MARK", _ring(first))
     manifest = Manifest(uuid=ident.uuid, wall_ms=ident.created_wall_ms)
     _write_file(disk, f"{path}/MANIFEST", encode_manifest(manifest))
     disk.dirsync(path)
-    _write_file(disk, f"{path}/IDENT.tmp", encode_ident(ident))
-    disk.rename(f"{path}/IDENT.tmp", f"{path}/IDENT")
-    disk.dirsync(path)
+    write_ident(disk, path, ident)
 
 
 def read_directory(disk: Disk, path: str) -> Facts:

@@ -32,7 +32,7 @@ class Checkpoint:
         size_bytes: of the file.
         digest: of the file, as its footer has it.
         rows: jobs in it.
-        seq: the segment that holds record start_lsn + 1, or will.
+        seq: the first segment that the log behind it begins in.
         wall_ms: when it was made.
     """
 

@@ -137,6 +137,20 @@ def judge(
     return verdict, plan
 
 
+def evidence_behind(reader: Reader, mark: Mark, damage: Damage, *, durable_lsn: int) -> Evidence:
+    """Return what the bytes at and behind a place in the log prove, for whoever gives them up.
+
+    Args:
+        reader: has read up to there at least.
+        mark: the newest slot of MARK.
+        damage: the place.
+        durable_lsn: known durable by MANIFEST.
+    """
+    case = _Case(reader, mark, damage, max(mark.lsn, durable_lsn))
+    case.evidence.highest_lsn = max(case.evidence.highest_lsn, case.evidence.durable_lsn)
+    return case.evidence
+
+
 def _next_seq(reader: Reader) -> int:
     """Return the number for the fresh segment: an empty last one is replaced by it."""
     if not reader.entered:
@@ -155,7 +169,8 @@ def _refuse_lost_tail(reader: Reader, mark: Mark, durable_lsn: int) -> None:
         path=into.file.path if into else "wal",
         offset=into.end if into else None,
         lsn=reader.next_lsn,
-        detail=f"the log ends at lsn {reader.next_lsn - 1}, and lsn {durable_lsn} was known durable",
+        detail=f"the log ends at lsn {reader.next_lsn - 1},"
+        f" and lsn {durable_lsn} was known durable",
     )
 
 
@@ -239,7 +254,7 @@ class _Case:
         damage = self._damage
         here = index == damage.index
         offset = max(damage.offset, SEGMENT_HEADER_BYTES) if here else SEGMENT_HEADER_BYTES
-        salt = self._reader.entered[-1].header.salt if here and damage.offset > 0 else None
+        salt = self._reader.entered[index].header.salt if here and damage.offset > 0 else None
         while data := self._disk.pread(fd, READ_BYTES + FRAME_HEADER_BYTES, offset):
             zeros = frame.zero_prefix(data)
             self.evidence.bytes_follow |= zeros < len(data)

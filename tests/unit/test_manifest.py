@@ -1,11 +1,13 @@
 """MANIFEST: its bytes, and what is refused."""
 
+import re
 from dataclasses import replace
 
 import pytest
 
+from tests import format_reader
 from tests.logkit import DATA, UUID, open_, replayed, start
-from tests.simdisk import SimDisk
+from tests.simdisk import ROOT, SimDisk
 from wal import frame
 from wal.errors import RefusedError, Rule
 from wal.manifest import (
@@ -48,6 +50,34 @@ def sealed(data):
 def test_a_manifest_comes_back_whole():
     for manifest in (MANIFEST, Manifest(uuid=UUID, wall_ms=1)):
         assert decode_manifest(encode_manifest(manifest), "MANIFEST", UUID) == manifest
+
+
+def fields_of(data, text):
+    """Return {field: number or bytes} of data by a table of FORMAT.md, which has no gap."""
+    found, end = {}, 0
+    for offset, size, name in re.findall(r"^\| (\d+) \| (\d+) \| `(\w+)` \|", text, re.MULTILINE):
+        assert int(offset) == end
+        end += int(size)
+        part = data[int(offset) : end]
+        found[name] = part if name in ("magic", "uuid", "zero") else int.from_bytes(part, "little")
+    assert end == len(data)
+    return found
+
+
+def test_format_md_says_where_each_field_of_it_stands():
+    text = (ROOT / "FORMAT.md").read_text().partition("\n## MANIFEST\n")[2].partition("\n## ")[0]
+    head_table, _, entry_table = text.partition("One checkpoint:")
+    data = encode_manifest(MANIFEST)
+    head = fields_of(data[:96], head_table)
+    assert (head.pop("magic"), head.pop("zero")) == (b"WDMANIF\n", bytes(20))
+    assert (head.pop("version"), head.pop("reader_min")) == (1, 1)
+    assert head.pop("checkpoints") == 2
+    assert head == {name: getattr(MANIFEST, name) for name in head}
+    for i, checkpoint in enumerate((ONE, TWO)):
+        entry = fields_of(data[96 + 64 * i : 160 + 64 * i], entry_table)
+        assert (entry.pop("part"), entry.pop("parts"), entry.pop("zero")) == (0, 1, bytes(8))
+        assert entry == {name: getattr(checkpoint, name) for name in entry}
+    assert int.from_bytes(data[96 + 128 :], "little") == format_reader.crc32c(data[: 96 + 128])
 
 
 def test_every_bit_of_it_is_covered():
