@@ -527,6 +527,10 @@ int wd_apply(wd_engine *e, const wd_record *r)
         return apply_clock(e, r);
     case WD_R_ONCE:
         return remember_once(e, r, r->reason);
+    case WD_R_GENERATIONS:
+        if (r->number < 1 || r->number > WD_GEN_MAX) return WD_ECORRUPT;
+        wd_slab_raise(e->slab, (uint32_t)r->number);
+        return WD_OK;
     }
     return r->kind & WD_RECORD_SKIPPABLE ? WD_OK : WD_ECORRUPT;
 }

@@ -17,7 +17,7 @@
  *      that are forgotten before they are come to is what END tells, as of S1.
  *   4. An entry of the PUT table keeps its place while it lives, so that none that stands there
  *      from S0 to S1 is missed.
- *   5. logical now is S0's; the clocks in END are S1's.
+ *   5. logical now and the lowest generation to come are S0's; the clocks in END are S1's.
  *
  * Not here: files (wd_ckptwriter.c), when to begin (the owner), when the file counts (S1 durable:
  * wd_save.c).
@@ -311,14 +311,19 @@ int wd_checkpoint_slice(wd_checkpoint *k)
 static int write_header(wd_checkpoint *k, const uint8_t *uuid)
 {
     const wd_engine *e = k->e;
+    wd_slab_counts have = wd_slab_count(e->slab);
     wd_ckpt_meta m = {.term = e->term,
                       .start_lsn = k->f.start_lsn,
                       .salt = k->salt,
                       .created_wall_ms = e->clocks.wall_ms,
                       .logical_ms = e->logical_ms,
                       .slots = k->slots,
-                      .jobs = wd_slab_count(e->slab).rows,
-                      .keys = wd_index_count(e->keys)};
+                      .jobs = have.rows,
+                      .keys = wd_index_count(e->keys),
+                      .generation = wd_slab_floor(e->slab),
+                      .blob_bytes = wd_arena_used(e->arena),
+                      .sides = have.sides,
+                      .runs = have.runs};
     memcpy(m.uuid, uuid, sizeof m.uuid);
     wd_buf *b = wd_ckptwriter_take(k->w);
     WD_ASSERT(b);

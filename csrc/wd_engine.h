@@ -207,6 +207,9 @@ int wd_engine_set_handler(wd_engine *e, uint32_t handler, const wd_settings *s);
 /* Set logical now to the wall clock. WD_OK or a status. */
 int wd_engine_accept_clock(wd_engine *e);
 
+/* No id made from now on has a lower generation. WD_OK or a status. */
+int wd_engine_raise_generations(wd_engine *e, uint32_t generation);
+
 /* The job that a key names: the live one, else the newest ended. 0 = none. */
 uint64_t wd_engine_key_id(const wd_engine *e, wd_span key);
 

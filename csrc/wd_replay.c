@@ -22,7 +22,8 @@
  *       is of some moment in [S0, S1]; a thing that no record behind S0 touches is in it as it was
  *       at S0 and at S1; of any other the last record up to S1 makes what it was at S1, whatever
  *       the image held. So applying them all converges, and what is missing for a DEL was gone.
- *     - logical now: written as of S0 and moved by the frames, as ever.
+ *     - logical now and the lowest generation to come: written as of S0 and moved by the frames and
+ *       records behind it, as ever.
  *
  * A row that is older than r's generation without r being its CREATED is damage. Keys are not
  * compared before S1: jobs that held a key one after the other may stand in the mixture together.
@@ -59,6 +60,7 @@ static int is_about_a_job(uint8_t kind)
     case WD_R_ONCE_DROPPED:
     case WD_R_CLOCK:
     case WD_R_ONCE:
+    case WD_R_GENERATIONS:
         break;
     }
     return 0;

@@ -68,6 +68,11 @@ uint32_t wd_slab_find(const wd_slab *s, uint64_t id);
 
 /* The id that wd_slab_claim would use next: WD_OK, WD_EFULL (every slot in use or retired). */
 int wd_slab_next_id(const wd_slab *s, uint64_t *out_id);
+/* No id made from now on has a lower generation than this; never lowered. */
+void wd_slab_raise(wd_slab *s, uint32_t generation);
+uint32_t wd_slab_floor(const wd_slab *s);
+/* The highest generation that any slot has had. O(top). */
+uint32_t wd_slab_generation_max(const wd_slab *s);
 /* How many more jobs have a slot. */
 uint32_t wd_slab_room(const wd_slab *s);
 /* Take the slot of `id` (from wd_slab_next_id, or a record at replay): its row is zeroed but for
@@ -79,6 +84,8 @@ void wd_slab_give(wd_slab *s, uint32_t slot);
  * generation that it had last (0 = none yet). Its row is zeroed but for the generation. WD_OK,
  * WD_ECORRUPT (not the top, or no such generation), WD_EFULL. */
 int wd_slab_load(wd_slab *s, uint32_t slot, uint32_t gen, int used);
+/* So many slots, side and run blocks are about to be taken. */
+void wd_slab_expect(wd_slab *s, uint32_t slots, uint32_t sides, uint32_t runs);
 /* After replay, which claims slots by id: make the FIFO list of free slots. Until then there is
  * none. O(top). */
 void wd_slab_link_free(wd_slab *s);

@@ -148,6 +148,9 @@ static uint64_t hash_table(const wd_engine *e)
 uint64_t wd_engine_hash(const wd_engine *e)
 {
     uint64_t sum = hash_names(e) + hash_table(e) + e->lsn;
+    mixer m = {7};
+    mix(&m, wd_slab_floor(e->slab));
+    sum += finish(m);
     for (uint32_t slot = 0; slot < wd_slab_top(e->slab); slot++)
         if (e->rows[slot].state != WD_FREE) sum += hash_row(e, slot);
     for (uint64_t i = 0; i < wd_ring_ended_count(e->ring); i++)

@@ -65,6 +65,7 @@ class CheckpointHeader:
         slots: of the job table, ever used at S0.
         jobs: slots in use at S0.
         keys: live keys at S0.
+        generation: lowest of the ids to come at S0; 0 = never raised.
     """
 
     uuid: bytes
@@ -76,6 +77,7 @@ class CheckpointHeader:
     slots: int
     jobs: int
     keys: int
+    generation: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -272,6 +272,9 @@ class World:
         if self.rng.random() < 0.5:
             self.core.accept_clock()
 
+    def raise_generations(self) -> None:
+        self.core.raise_generations(self.core.generation_max() + self.rng.randrange(3))
+
     # ---------------------------------------------------------------- checkpoints and lives
 
     def begin_checkpoint(self, things: int | None = None) -> None:
@@ -345,6 +348,7 @@ class World:
             (3, self.release_held),
             (12, self.pass_time),
             (1, self.step_clock),
+            (1, self.raise_generations),
             (6, self.begin_checkpoint),
             (1, self.crash),
         ]

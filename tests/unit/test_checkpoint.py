@@ -21,7 +21,8 @@ from wheel.errors import CoreError, CoreMemoryError
 PATH = "/snap/next.tmp"
 SALT = 0x5EED
 BLOCK, CHUNK = 4096, 40
-ENDED, END = 5, 7
+END = 7  # kind of the last chunk
+FREE = 5  # a slot that is free in a filled bench; it had generation 1
 CLEAN = (CheckpointStop.WHOLE, CheckpointStop.MORE)
 
 
@@ -58,6 +59,8 @@ class Saved:
             )
         )
         self.bench.settle()
+        assert ask("SCHEDULE h +1h last KEY last").split(b"\r\n")[2] == b"%d" % (1 << 32 | FREE)
+        ask("CANCEL last")
         return self
 
     def start(self, **options):
@@ -78,6 +81,9 @@ class Saved:
     def save(self, **options):
         """Return the bytes of a whole checkpoint."""
         self.start(**options)
+        return self.save_rest()
+
+    def save_rest(self):
         assert self.finish().phase == CheckpointPhase.DONE, self.state
         return self.disk.read(PATH)
 
@@ -360,6 +366,79 @@ def test_a_frame_that_reaches_over_the_checkpoints_end_is_damage(saved):
         assert core.loaded().reached
 
 
+def behind(saved, data, record, *, seen=True):
+    """Return a core that replayed one record more, which the checkpoint may have seen or not."""
+    end = scan(data).end
+    one = frame.seal(
+        encode(record),
+        first_lsn=end.end_lsn + 1,
+        records=1,
+        wall_ms=end.wall_ms,
+        rel_ms=end.rel_ms,
+        salt=0,
+        prev_crc=0,
+    )
+    data = with_end(data, end_lsn=end.end_lsn + 1) if seen else data
+    return rebuilt(saved, data, [*saved.bench.frames, one])
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        Record(kind=Kind.HANDLER, handler=0, name=b"other"),
+        Record(kind=Kind.HANDLER, handler=9, name=b"not the next"),
+        Record(kind=Kind.POLICY, policy=0, blob=bytes(24)),
+        Record(kind=Kind.LEASED, id=2 << 32, at_ms=1, lease_ms=1, number=1),
+        Record(kind=Kind.LEASED, id=1 << 32 | 77, at_ms=1, lease_ms=1, number=1),
+        Record(kind=Kind.CLOSED, id=3 << 32 | 3),
+        Record(kind=Kind.CLOSED, id=2 << 32 | FREE),
+        Record(kind=Kind.MARKED),
+        Record(kind=Kind.DEL, reason=1),
+        Record(
+            kind=Kind.CREATED,
+            id=2 << 32,
+            due_ms=1,
+            at_ms=1,
+            flags=0,
+            handler=0,
+            policy=0,
+            priority=1,
+        ),
+        Record(kind=Kind.GENERATIONS, number=1 << 25),
+    ],
+    ids=lambda record: f"{record.kind.name} {record.id or ''}",
+)
+def test_a_record_before_s1_that_fits_no_state_of_its_thing_is_damage(saved, record):
+    with pytest.raises(CoreError, match="damaged"):
+        behind(*saved, record)
+
+
+SEEN = [
+    Record(kind=Kind.HANDLER, handler=0, name=b"h"),
+    Record(kind=Kind.MARKED, id=1 << 32 | 3),
+    Record(kind=Kind.MARKED, id=1 << 32 | FREE),
+    Record(kind=Kind.DEL, reason=1, name=b"gone"),
+]
+DROPS = [Record(kind=Kind.RING_DROPPED, number=1), Record(kind=Kind.ONCE_DROPPED, number=1)]
+
+
+@pytest.mark.parametrize("record", SEEN, ids=lambda record: f"{record.kind.name} {record.id or ''}")
+def test_behind_s1_what_a_thing_has_seen_already_is_damage(saved, record):
+    with pytest.raises(CoreError, match="damaged"):
+        behind(*saved, record, seen=False)
+
+
+@pytest.mark.parametrize(
+    "record", [*SEEN, *DROPS], ids=lambda record: f"{record.kind.name} {record.id or ''}"
+)
+def test_a_record_before_s1_whose_thing_has_seen_it_changes_nothing(saved, record):
+    with rebuilt(*saved) as core, behind(*saved, record) as other:
+        start(core, saved[0].bench)
+        start(other, saved[0].bench)
+        assert other.check() == 0
+        assert other.state_hash() == core.state_hash() + 1, "the lsn alone"
+
+
 @pytest.mark.parametrize(
     ("ring", "kind"), [("ended", Kind.RING_DROPPED), ("once", Kind.ONCE_DROPPED)]
 )
@@ -386,6 +465,36 @@ def test_what_was_dropped_for_room_while_it_was_written_is_dropped_once(ring, ki
         for one in frames:
             truth.replay(one, term=TERM)
         assert core.state_hash() == truth.state_hash() != saved.bench.core.state_hash()
+
+
+def test_rings_age_once_by_each_frame_whichever_side_of_the_checkpoint_it_is_on():
+    """A frame forgets at most 16 k entries, so 40,000 that are over at once take three frames."""
+    saved = Saved(jobs_max=100_000)
+    count = 40_000
+    for _ in range(8):
+        saved.conn.feed(b"SCHEDULE h +9h x\r\n" * (count // 8))
+        saved.bench.settle()
+        saved.conn.take()
+    for first in range(0, count, 1000):
+        ids = " ".join(str(1 << 32 | slot) for slot in range(first, first + 1000))
+        saved.conn.ask(f"CANCEL {ids}")
+    figures = saved.bench.core.engine_figures
+    assert figures()["ended_count"] == count
+    saved.start(slice_things=count // 4)
+    saved.bench.advance(3_600_001)
+    saved.conn.ask("SCHEDULE h +9h one")
+    data = saved.save_rest()
+    assert figures()["ended_count"] == count - 16 * 1024
+    upto = list(saved.bench.frames)
+    with rebuilt(saved, data, upto) as core:
+        start(core, saved.bench)
+        assert core.state_hash() == saved.bench.core.state_hash()
+    for left in (count - 2 * 16 * 1024, 0):
+        saved.conn.ask("SCHEDULE h +9h more")
+        assert figures()["ended_count"] == left
+        with rebuilt(saved, data) as core:
+            start(core, saved.bench)
+            assert core.state_hash() == saved.bench.core.state_hash()
 
 
 def test_more_jobs_than_fit_are_told_from_damage(saved):
@@ -574,6 +683,29 @@ def test_buffers_count_against_maxmemory_as_long_as_they_are():
     assert before + (1 << 20) < saved.bench.core.memory_bytes() < before + (8 << 20)
     saved.finish()
     assert saved.bench.core.memory_bytes() == before
+
+
+def test_ids_made_behind_raised_generations_keep_to_them_over_any_restart():
+    saved = Saved().fill()
+    saved.start(slice_things=1)
+    saved.bench.core.raise_generations(1 << 20)
+    data = saved.save_rest()
+    late = saved.save()
+    assert scan(data).header.generation == 0, "it was raised behind S0"
+    assert scan(late).header.generation == 1 << 20
+    made = saved.conn.ask("SCHEDULE h +1h x").split(b"\r\n")[1]
+    assert int(made) >> 32 == 1 << 20
+    for file in (data, late):
+        with rebuilt(saved, file) as core:
+            start(core, saved.bench)
+            assert core.state_hash() == saved.bench.core.state_hash()
+            assert core.generation_max() == 1 << 20
+
+
+@pytest.mark.parametrize("generation", [0, 1 << 25, 1 << 31])
+def test_a_generation_that_no_id_can_have_is_refused(generation):
+    with pytest.raises(CoreError, match="invalid"):
+        Bench().core.raise_generations(generation)
 
 
 # ---------------------------------------------------------------- what the page and Python say

@@ -503,6 +503,15 @@ class Core:
         """Set the wall wheel's logical now to the wall clock (CLOCK ACCEPT); a record."""
         _need(lib.wd_core_accept_clock(self._core), "accepting the clock")
 
+    def generation_max(self) -> int:
+        """Return the highest generation that any job's id has had; O(slots)."""
+        return int(lib.wd_core_generation_max(self._core))
+
+    def raise_generations(self, generation: int) -> None:
+        """Make no id from now on with a lower generation, 1 to 2^25 - 1; a record."""
+        status = lib.wd_core_raise_generations(self._core, generation)
+        _need(status, f"generations from {generation} on")
+
     # ---------------------------------------------------------------- state
 
     def lsn(self) -> int:
