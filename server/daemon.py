@@ -37,7 +37,7 @@ from server.listener import check_exposure, open_sockets, shown_address
 from server.refusals import ERRORS, EXIT_FAILED, EXIT_IO, EXIT_OK, refusal
 from server.replay import rel_now_ms, replay
 from server.saving import answer_backup_end, answer_backup_start, answer_save
-from server.settings import Fsync, Settings, SettingsError, resolve_listen
+from server.settings import JOBS_MAX, Fsync, Settings, SettingsError, resolve_listen
 from server.state import State
 from server.turns import Turns
 from server.watch import Watch
@@ -50,7 +50,6 @@ from wheel.engine.core import Commit, Core, CoreOptions, DiskRoom, Sync
 from wheel.engine.facts import Clocks
 from wheel.facade import VERSION
 
-JOBS_MAX: Final = 1 << 31
 JOB_BYTES_MIN: Final = 64  # a job's row; only what is used costs memory
 FLUSH_S: Final = 5.0  # at a stop, for clients that do not take their last replies
 WATCH_S: Final = 1.0

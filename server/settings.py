@@ -25,6 +25,7 @@ DESCRIPTORS_RESERVED: Final = 64  # log segments, the lock, epoll, timers, stand
 MEMORY_SHARE: Final = 0.70  # of what the machine or the container has, for jobs
 MEMORY_BYTES_MIN: Final = 16 * 1024 * 1024
 PAYLOAD_BYTES_MAX: Final = 64 * 1024
+JOBS_MAX: Final = 500_000_000  # eight cells of the wheel for each, numbered in 32 bits
 SEGMENT_BYTES: Final = 64 * 1024 * 1024
 SEGMENT_BYTES_MIN: Final = 4 * 1024 * 1024  # a frame is at most 2 MiB and a bit
 SEGMENT_BYTES_LIMIT: Final = 1024 * 1024 * 1024

@@ -243,7 +243,9 @@ def lock_holder(disk: Disk, path: str) -> int | None:
 
 
 def _was_used(disk: Disk, path: str, names: list[str]) -> bool:
-    """Return True when a server wrote here, and not only a first start that broke off."""
+    """Return True when more than a first start that broke off was here: a server, a restore."""
+    if "IDENT.backup" in names:
+        return True
     if "wal" in names and list_segments(disk, f"{path}/wal").segments:
         return True
     if "snap" in names and any(name.endswith(".snap") for name in disk.names(f"{path}/snap")):
