@@ -10,9 +10,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from server.checkpoints import Checkpointer
 from server.clock import Clock
 from server.info import REDIS_VERSION, Section, Value, pairs, resident_bytes, shown_bytes
 from server.keeper import Keeper
+from server.planner import Schedules
 from server.replay import Progress
 from server.settings import Fsync, Settings
 from server.signin import ADDRESSES_MAX, ATTEMPTS_PER_S, Guesses, SignIn
@@ -42,7 +44,9 @@ class State:
         started_ns: mono time of the process's start.
         progress: of the replay.
         log: the open log, None while replaying.
+        schedules: their scheduler.
         keeper: of the log, None while replaying.
+        checkpointer: makes checkpoints, None while replaying.
         term: 0 while replaying.
         loading: whether the log is still replayed.
         sign_in: who may do what.
@@ -60,7 +64,9 @@ class State:
     started_ns: int
     progress: Progress = field(default_factory=Progress)
     log: FileLog | None = None
+    schedules: Schedules | None = None
     keeper: Keeper | None = None
+    checkpointer: Checkpointer | None = None
     term: int = 0
     loading: bool = True
     sign_in: SignIn | None = None
@@ -79,10 +85,12 @@ class State:
             "Stats": self._stats(stats),
             "Replication": {"role": "master", "connected_slaves": 0},
             "Jobs": self._jobs(engine),
+            "Schedules": {} if self.schedules is None else self.schedules.figures(),
             "Clock": self.clocks(engine),
             "Latency": self._latency(),
             "Limits": self._limits(stats, engine),
             "Log": self._log_figures(),
+            "Checkpoint": self.checkpointer.section() if self.checkpointer else {},
         }
 
     def _server(self) -> Section:
@@ -134,6 +142,7 @@ class State:
         }
         if self.loading:
             fields |= {
+                "loading_phase": self.progress.phase,
                 "loading_total_bytes": self.progress.bytes_total,
                 "loading_loaded_bytes": self.progress.bytes_done,
                 "loading_loaded_perc": f"{self.progress.percent}.00",
@@ -332,6 +341,8 @@ class State:
             "token-file": str(settings.token_file or ""),
             "payload-max-bytes": str(settings.payload_bytes_max),
             "segment-bytes": str(settings.segment_bytes),
+            "checkpoint-after-bytes": str(settings.checkpoint_after_bytes),
+            "keep-checkpoints": str(settings.keep_checkpoints),
         }
         redis = {
             "appendonly": "yes",
