@@ -125,6 +125,13 @@ class Machine(RuleBasedStateMachine):
     def crash(self, minutes: int) -> None:
         self.world.crash(minutes * MINUTE_MS)
 
+    @rule(pick=index, how=st.sampled_from(["ack", "dead"]), minutes=st.sampled_from([0, 0, 90]))
+    def crash_behind_an_end(self, pick: int, how: str, minutes: int) -> None:
+        """What the worker said is in the log; what follows from it is not."""
+        self.world.lease(4)
+        self.world.end(pick, how, turn=False)
+        self.world.crash(minutes * MINUTE_MS, settled=False)
+
     @rule(definition=definitions(), minutes=st.sampled_from([1, 10]))
     def run_out_of_room(self, definition: Definition, minutes: int) -> None:
         """What is refused changes nothing, and what was due then is late, not missed."""

@@ -157,6 +157,11 @@ class Planner(Runner):
         nominal_ms, fire_ms = entry.next_ms, entry.fire_ms
         assert nominal_ms is not None
         assert fire_ms is not None
+        most = entry.settings.max_runs
+        if most is not None and entry.runs >= most:  # runs by hand have used it up meanwhile
+            self.set_next(entry, nominal_ms)
+            self.dependencies.touch(entry.name)
+            return
         picked = nominal_ms <= entry.caught_ms
         span = None if picked else self.missed_until(entry)
         if span is not None and self.catch_up(change, entry, span, now_ms):
