@@ -158,6 +158,8 @@ class Runner:
         """Let the next decision be about the first time after a moment."""
         entry.next_ms = self.next_time(entry, after_ms)
         entry.fire_ms = None if entry.next_ms is None else self.due_ms(entry, entry.next_ms)
+        if entry.next_ms is None and entry.linked:
+            self.dependencies.touch(entry.name)
 
     # ---------------------------------------------------------------- changes
 
@@ -304,6 +306,8 @@ class Runner:
         entry.runs += 1
         if not run.tag:
             entry.dropping = False
+        if entry.runs == entry.settings.max_runs:
+            self.dependencies.touch(entry.name)  # no run of it is to come any more
         if entry.linked:
             phase = Phase.HELD if run.stands is Stands.HELD else Phase.RUNNING
             self.tell(change, entry, run, phase)
