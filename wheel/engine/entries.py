@@ -5,6 +5,7 @@ nothing else, and the state, which changes with every run. Two hundred thousand 
 small: slots, shared settings, and one ``Extra`` for what few of them have.
 """
 
+import functools
 import json
 import struct
 from collections.abc import Iterable
@@ -99,6 +100,18 @@ def changed_extra(extra: Extra, **changes: Unpack[ExtraChanges]) -> Extra:
     """Return it with changes; ``NOTHING`` if nothing is left."""
     changed = replace(extra, **changes)
     return NOTHING if changed == NOTHING else changed
+
+
+@functools.lru_cache(maxsize=1024)
+def _shared(print_of_zone: bytes) -> bytes:
+    """Return the same object for the same bytes."""
+    return print_of_zone
+
+
+@functools.lru_cache(maxsize=4096)
+def _label(zone_name: str, nominal_ms: int, date: Date) -> str:
+    """Return a label; many schedules ask for the same one."""
+    return label(zone(zone_name), nominal_ms, _UNITS[date])
 
 
 class Where:
@@ -251,7 +264,7 @@ class Entry:
 
     def label(self, nominal_ms: int) -> str:
         """Return the date that a run is for."""
-        return label(zone(self.settings.zone), nominal_ms, _UNITS[self.settings.date])
+        return _label(self.settings.zone, nominal_ms, self.settings.date)
 
     # ---------------------------------------------------------------- bytes
 
@@ -288,6 +301,7 @@ class Entry:
             raise ValueError(f"a state of format {layout}, this build reads format {_FORMAT}")
         self.next_ms = None if next_ms == _NEVER else next_ms
         self.fire_ms = None if fire_ms == _NEVER else fire_ms
+        self.print = _shared(self.print)
         if self.fire_ms == self.next_ms:
             self.fire_ms = self.next_ms  # one number in memory, not two
         self.last_success_ms = None if success_ms == _NEVER else success_ms

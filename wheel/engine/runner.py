@@ -266,6 +266,9 @@ class Runner:
         if alone:
             self._make(change, entry, run)
             return run
+        if entry.live is None:
+            self._make(change, entry, run)
+            return run
         decision = self._overlap(change, entry, caught_up=caught_up)
         if decision.act is Act.SKIP:
             gap = Gap(nominal_ms, nominal_ms, 1, decision.reason)
@@ -278,8 +281,6 @@ class Runner:
 
     def _overlap(self, change: Change, entry: Entry, *, caught_up: bool) -> Decision:
         """Return what becomes of a run, having made room for it."""
-        if entry.live is None:
-            return Decision(Act.START)
         waiting = entry.standing(Stands.WAITING)
         decision = decide(
             entry.settings.overlap,

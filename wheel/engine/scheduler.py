@@ -3,6 +3,7 @@
 Identity is the name: setting the same definition again changes nothing and keeps what was counted.
 """
 
+import functools
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final, Protocol
@@ -537,4 +538,10 @@ def _print_of(settings: Settings) -> bytes:
     """Return a hash of the zone's rules, if the schedule's times depend on them."""
     if settings.rel or not settings.has_rule or settings.rule.lower().startswith("@at"):
         return NO_PRINT
-    return bytes.fromhex(zone(settings.zone).fingerprint)
+    return _print(zone(settings.zone).fingerprint)
+
+
+@functools.lru_cache(maxsize=1024)
+def _print(fingerprint: str) -> bytes:
+    """Return a hash as bytes, which all schedules of a zone share."""
+    return bytes.fromhex(fingerprint)
