@@ -7,7 +7,8 @@ from tests.fed import TERM, WALL_MS, Bench, Fed
 from wheel.engine.core import Core
 from wheel.engine.definition import Definition
 from wheel.engine.facts import Clocks
-from wheel.engine.scheduler import RunRow, Scheduler
+from wheel.engine.scheduler import Scheduler
+from wheel.engine.shown import RunRow
 from wheel.wire import Reply
 
 TURNS_MAX = 100_000
@@ -27,7 +28,7 @@ class Clockwork(Bench):
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
         self.seen: list[tuple[str, dict[str, object]]] = []
-        self.term = TERM
+        self.terms = [(0, TERM)]  # from which frame on
         self.mono_ms = self.boot_ms
         self.rel_first_ms = WALL_MS - self.boot_ms
         self.scheduler = self.make()
@@ -100,23 +101,39 @@ class Clockwork(Bench):
         """Start anew from what was durable, after a while."""
         self.settle()
         before = self.core.state_hash()
-        kept = self.frames if frames is None else self.frames[:frames]
+        if frames is not None:
+            del self.frames[frames:]
+            self.terms = [(first, term) for first, term in self.terms if first <= frames]
         self.core.close()
-        self.frames = list(kept)
         self.core = Core(self.options)
-        for frame in self.frames:
-            self.core.replay(frame, term=self.term)
+        self._replay(self.core)
         if frames is None:
             assert self.core.state_hash() == before
         self.wall_ms += down_ms
         self.boot_ms += down_ms
         self.mono_ms += down_ms
-        self.term += 1
+        term = self.terms[-1][1] + 1
+        self.terms.append((len(self.frames), term))
         rel_ms = self.boot_ms + self.rel_first_ms
-        self.core.start(term=self.term, rel_ms=rel_ms, clocks=self.clocks())
+        self.core.start(term=term, rel_ms=rel_ms, clocks=self.clocks())
         self.core.tick(self.clocks())
         assert self.core.check() == 0
         self.scheduler = self.make()
+
+    def _replay(self, core: Core) -> None:
+        starts = dict(self.terms)
+        term = TERM
+        for number, frame in enumerate(self.frames):
+            term = starts.get(number, term)
+            core.replay(frame, term=term)
+
+    def check(self) -> None:
+        """Every invariant holds, and a replay of the frames gives the same state."""
+        assert self.core.check() == 0
+        self.settle()
+        with Core(self.options) as other:
+            self._replay(other)
+            assert other.state_hash() == self.core.state_hash()
 
     # ---------------------------------------------------------------- asking
 

@@ -287,8 +287,12 @@ class Runner:
             active=len(entry.standing(Stands.ACTIVE)),
             waiting=len(waiting),
             caught_up=caught_up,
-            catching_up=any(run.nominal_ms <= entry.caught_ms for run in waiting if not run.tag)
-            and entry.settings.catch_up is CatchUp.ALL,
+            catching_up=entry.settings.catch_up is CatchUp.ALL
+            and any(
+                run.nominal_ms <= entry.caught_ms
+                for run in entry.all_live()
+                if not run.tag and not run.alone
+            ),
         )
         if decision.act is not Act.REPLACE:
             return decision

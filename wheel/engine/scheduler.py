@@ -61,6 +61,7 @@ class Scheduler(ByHand):
         super().__init__(Planner(core, clock_ns=clock_ns), Tokens())
         self._shown = Shown(self._planner, core)
         self._stale: deque[str] = deque()  # their zone's rules are others now
+        self._is_judged = False  # the held runs that a start has found
 
     # ---------------------------------------------------------------- start
 
@@ -123,6 +124,9 @@ class Scheduler(ByHand):
         if self._stale:
             self._refresh_zones()
             return Turn(True, None, None)
+        if not self._is_judged:
+            with planner.changing():
+                self._is_judged = True
         self._forget_tokens()
         return planner.turn()
 

@@ -303,6 +303,8 @@ class Store:
                 entry.live = {}
             entry.live[run.key] = run
             run.alone = entry.is_alone(run)
+            if not entry.settings.jitter_ms or run.tag.startswith("!"):
+                run.due_ms = run.nominal_ms  # a retry has moved its job
 
 
 def run_of(job: Owned) -> Run:
