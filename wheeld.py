@@ -150,7 +150,10 @@ COMMANDS = {
     "jobs": ("wheel.commands.jobs:jobs_group", "List jobs and look at one."),
     "cron": ("wheel.commands.cron:cron_group", "Make schedules and see to their runs."),
     "dag": ("wheel.commands.dag:dag_group", "Look at schedules that run after one another."),
-    "wal": ("server.commands.wal:wal_group", "Judge the files of a data directory."),
+    "save": ("wheel.commands.save:save_command", "Make a checkpoint."),
+    "backup": ("server.commands.backup:backup_command", "Copy a store into one file."),
+    "restore": ("server.commands.backup:restore_command", "Make a store out of a backup."),
+    "wal": ("server.commands.wal:wal_group", "Judge the files of a data directory, mend them."),
     "token": ("server.commands.token:token_group", "Make access tokens."),
     "version": ("wheel.commands.version:version_command", "Print the version."),
 }

@@ -273,10 +273,10 @@ class Schedule:
 
         Args:
             start: the first moment of it.
-            end: the moment behind it.
+            end: its last moment.
             dry_run: only say which.
             reverse: the newest first.
-            active: at most so many at once.
+            active: at most so many at once; one by default.
 
         Raises:
             NotFound: there is no such schedule any more.

@@ -89,7 +89,7 @@ def test_a_lease_tells_the_run_its_time_and_its_date(
     bench: Bench, conn: Fed, owner: bytes, run: tuple[bytes, int | None, bytes | None]
 ) -> None:
     [job_id] = submit(bench, owned(owner=owner))
-    [leased] = asking.ask(conn, "LEASE h")
+    leased = asking.leased(asking.ask(conn, "LEASE h"))
     assert leased[11] == list(run)
     shown = asking.job(conn, str(job_id))
     assert (shown["run"], shown["date"]) == (run[0], run[2])
@@ -97,7 +97,7 @@ def test_a_lease_tells_the_run_its_time_and_its_date(
 
 def test_a_job_of_nobody_has_no_run(bench: Bench, conn: Fed) -> None:
     [job_id] = submit(bench, created())
-    [leased] = asking.ask(conn, "LEASE h")
+    leased = asking.leased(asking.ask(conn, "LEASE h"))
     assert leased[11] is None
     shown = asking.job(conn, str(job_id))
     assert (shown["run"], shown["date"]) == (None, None)

@@ -76,6 +76,9 @@ Examples:
 """
 LIST_HEADER: Final = ("NAME", "RULE", "ZONE", "HANDLER", "STATE", "NEXT (UTC)")
 NEXT_HEADER: Final = ("LOCAL", "UTC", "IN")
+MOMENTS: Final = frozenset(
+    "next_ms due_ms start_ms end_ms created_ms changed_ms paused_ms last_success_ms".split()
+)
 SET_HEADER: Final = ("NAME", "WHAT", "VERSION", "NEXT (UTC)")
 
 
@@ -244,16 +247,11 @@ def _value(name: str, value: object) -> str:
     """Return one field for people; a moment is written as one."""
     if value is None:
         return ""
-    if name.endswith("_ms") and name in MOMENTS:
+    if name in MOMENTS:
         return shown_moment(int(str(plain(value))))
     if isinstance(value, list):
         return ", ".join(str(plain(entry)) for entry in cast("list[object]", value))
     return str(plain(value))
-
-
-MOMENTS: Final = frozenset(
-    {"next_ms", "start_ms", "end_ms", "created_ms", "changed_ms", "last_success_ms", "paused_ms"}
-)
 
 
 @cron_group.command("explain", epilog=EXPLAIN_EPILOG, context_settings=CONTEXT)
