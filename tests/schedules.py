@@ -29,12 +29,12 @@ class Clockwork(Bench):
         super().__init__(**options)
         self.seen: list[tuple[str, dict[str, object]]] = []
         self.terms = [(0, TERM)]  # from which frame on
-        self.mono_ms = self.boot_ms
+        self.mono_ms: int = self.boot_ms
         self.rel_first_ms = WALL_MS - self.boot_ms
         self.scheduler = self.make()
 
     def clocks(self) -> Clocks:
-        mono_ms = getattr(self, "mono_ms", self.boot_ms)
+        mono_ms: int = getattr(self, "mono_ms", self.boot_ms)
         return Clocks(wall_ms=self.wall_ms, boot_ms=self.boot_ms, mono_ms=mono_ms)
 
     def make(self) -> Scheduler:
@@ -171,10 +171,9 @@ class Hand(Fed):
         [reply] = replies(self.ask(line))
         return reply
 
-    def take_jobs(self, handlers: str = "h", count: int = 1000, **more: int) -> list[str]:
+    def take_jobs(self, handlers: str = "h", *, for_ms: int = 60_000) -> list[str]:
         """Return the run ids of the jobs that are there, which it now holds."""
-        words = " ".join(f"{name.upper()} {value}" for name, value in more.items())
-        reply = self.say(f"LEASE {handlers} COUNT {count} {words}")
+        reply = self.say(f"LEASE {handlers} COUNT 1000 FOR {for_ms}")
         assert isinstance(reply, list), reply
         taken: list[str] = []
         for job in reply:

@@ -36,7 +36,7 @@ def crash_changes_nothing(world: Clockwork) -> None:
 
 
 def snapshot(world: Clockwork) -> list[object]:
-    planner = world.scheduler._planner
+    planner = world.scheduler.planner
     planner.look()
     found: list[object] = []
     for entry in planner.store.all():
@@ -191,7 +191,7 @@ def test_a_run_by_hand_for_later_is_judged_then(world: Clockwork) -> None:
     world.crash()
     hand = Hand(world)
     world.go(30 * MINUTE_MS)
-    assert hand.take_jobs(**{"for": 7_200_000}) == [sooner]
+    assert hand.take_jobs(for_ms=7_200_000) == [sooner]
     world.go(30 * MINUTE_MS)
     assert world.told("s")[-1] == (later.removeprefix("s@"), "skipped", "overlap", 1)
 
@@ -399,13 +399,13 @@ def test_new_rules_of_a_zone_move_next_times_of_its_schedules_alone(
     world.set("paris", "0 9 * * *", tz="Europe/Paris")
     world.set("every", "@every 1h", tz="Europe/Rome")
     asked: list[str] = []
-    real = scheduler_file._print_of
+    real = scheduler_file.print_of
 
     def print_of(settings: Any) -> bytes:
         asked.append(settings.zone)
         return b"another!" if settings.zone == "Europe/Rome" else real(settings)
 
-    monkeypatch.setattr(scheduler_file, "_print_of", print_of)
+    monkeypatch.setattr(scheduler_file, "print_of", print_of)
     world.crash()
     assert sorted(asked) == ["Europe/Paris", "Europe/Rome"], "once a zone, not once a schedule"
     world.seen.clear()
@@ -462,7 +462,7 @@ def test_o16_another_rule_takes_back_what_waits_and_begins_from_now(world: Clock
     hand = Hand(world)
     world.set("s", overlap=Overlap.QUEUE_ALL)
     world.go(MINUTE_MS)
-    [running] = hand.take_jobs(**{"for": 7_200_000})
+    [running] = hand.take_jobs(for_ms=7_200_000)
     world.go(2 * MINUTE_MS)
     assert world.set("s", "30 * * * *", overlap=Overlap.QUEUE_ALL) == "changed"
     row = world.scheduler.get("s")
@@ -676,7 +676,8 @@ def test_pages_of_the_list_are_by_name_and_look_at_no_more_than_they_show(
         return real(kind, key)
 
     monkeypatch.setattr(world.core, "table_get", table_get)
-    found, after = [], ""
+    found: list[str] = []
+    after = ""
     while True:
         rows, more = world.scheduler.page("b.", after, 7)
         assert seen <= 8

@@ -23,7 +23,7 @@ class ByHand:
     """What commands do to runs; see ``Scheduler`` for the words."""
 
     def __init__(self, planner: Planner, tokens: Tokens) -> None:
-        self._planner = planner
+        self.planner = planner
         self._tokens = tokens
 
     def trigger(
@@ -47,10 +47,10 @@ class ByHand:
         Raises:
             ScheduleError: it is refused.
         """
-        known = self._tokens.find(once, self._planner.look().rel_ms)
+        known = self._tokens.find(once, self.planner.look().rel_ms)
         if known is not None:
             return known[0]
-        entry, planner = self._planner.entry(name), self._planner
+        entry, planner = self.planner.entry(name), self.planner
         times = planner.look()
         nominal_ms = times.wall_ms if at_ms is None else at_ms
         if not 0 <= nominal_ms < TIME_MS_END:
@@ -70,7 +70,7 @@ class ByHand:
                 planner.plan_manual(entry, manual)
             else:
                 planner.start_manual(change, entry, manual)
-            self._tokens.put(change, once, [made_id], self._planner.look().rel_ms)
+            self._tokens.put(change, once, [made_id], self.planner.look().rel_ms)
             change.events.append(("run_triggered", {"run": made_id, "actor": actor}))
         return made_id
 
@@ -103,10 +103,10 @@ class ByHand:
         Raises:
             ScheduleError: it is refused.
         """
-        known = None if dry else self._tokens.find(once, self._planner.look().rel_ms)
+        known = None if dry else self._tokens.find(once, self.planner.look().rel_ms)
         if known is not None:
             return known
-        entry, planner = self._planner.entry(name), self._planner
+        entry, planner = self.planner.entry(name), self.planner
         planner.look()
         times = self._backfill_times(entry, from_ms, to_ms)
         if reverse:
@@ -129,7 +129,7 @@ class ByHand:
             change.touch(entry)
             change.put(PLAN, name.encode(), plan_blob(times))
             entry.set_plan(Plan(times=tuple(times), done=0, active=active or 1))
-            self._tokens.put(change, once, ids, self._planner.look().rel_ms)
+            self._tokens.put(change, once, ids, self.planner.look().rel_ms)
             planner.dependencies.touch(name)
             change.events.append(
                 ("schedule_backfilled", {"schedule": name, "runs": len(ids), "actor": actor})
@@ -145,7 +145,7 @@ class ByHand:
             )
         if to_ms < from_ms:
             raise ScheduleError("SYNTAX", f"to {to_ms} is before from {from_ms}; turn them round")
-        now_ms = self._planner.now_ms(entry)
+        now_ms = self.planner.now_ms(entry)
         until_ms = min(to_ms, now_ms)
         if entry.next_ms is not None:
             until_ms = min(until_ms, entry.next_ms - 1)
@@ -158,7 +158,7 @@ class ByHand:
             )
         taken = [
             (fact.first_ms, fact.last_ms)
-            for fact in self._planner.known.runs(name, from_ms, until_ms + 1)
+            for fact in self.planner.known.runs(name, from_ms, until_ms + 1)
             if fact.phase.value not in {"skipped", "missed"} or fact.first_ms == fact.last_ms
         ]
         singles = {first for first, last in taken if first == last}
@@ -181,11 +181,11 @@ class ByHand:
             ScheduleError: it is refused.
             InvalidRequest, LimitError: as ``Reruns.targets``.
         """
-        known = self._tokens.find(once, self._planner.look().rel_ms)
+        known = self._tokens.find(once, self.planner.look().rel_ms)
         if known is not None:
             return known
-        self._planner.entry(name)
-        planner = self._planner
+        self.planner.entry(name)
+        planner = self.planner
         planner.look()
         unit = unit_of(label)
         reruns = Reruns(planner.graph, planner.known, planner.dates)
@@ -193,13 +193,13 @@ class ByHand:
         ids: list[str] = []
         with planner.changing() as change:
             for target in targets:
-                entry = self._planner.entry(target.name)
+                entry = self.planner.entry(target.name)
                 change.touch(entry)
                 tag = self._repeat_tag(change, entry, target.nominal_ms)
                 due_ms = planner.due_ms(entry, target.nominal_ms)
                 planner.start(change, entry, target.nominal_ms, due_ms, tag=tag, own=target.own)
                 ids.append(run_id(target.name, target.nominal_ms, tag))
-            self._tokens.put(change, once, ids, self._planner.look().rel_ms)
+            self._tokens.put(change, once, ids, self.planner.look().rel_ms)
             change.events.append(
                 ("runs_repeated", {"schedule": name, "date": label, "runs": ids, "actor": actor})
             )
@@ -237,7 +237,7 @@ class ByHand:
         except ValueError as error:
             raise ScheduleError("SYNTAX", f"{error}; write an id that CRON RUNS shows") from None
         check_note(note)
-        entry, planner = self._planner.entry(name), self._planner
+        entry, planner = self.planner.entry(name), self.planner
         times = planner.look()
         live = (entry.live or {}).get((nominal_ms, tag))
         with planner.changing() as change:
@@ -286,7 +286,7 @@ class ByHand:
                     "CONFLICT", f"run {live.id!r} is being run; wait until it is over, or CANCEL it"
                 )
             if live.stands is Stands.HELD:
-                self._planner.let_go(change, live)
+                self.planner.let_go(change, live)
             change.end(entry, live)
             return RunRecord(
                 outcome=Outcome.CANCELLED,
@@ -306,7 +306,7 @@ class ByHand:
             raise ScheduleError(
                 "UNKNOWN", f"run {run_id(entry.name, *key)!r} is not known; see CRON RUNS"
             )
-        label = own_label(self._planner.known, self._planner.dates, entry, nominal_ms)
+        label = own_label(self.planner.known, self.planner.dates, entry, nominal_ms)
         return RunRecord(
             outcome=Outcome.MISSED, first_ms=nominal_ms, last_ms=nominal_ms, label=label
         )

@@ -444,9 +444,7 @@ def _read_settings(data: bytes) -> Settings:
         if name in said:
             said[name] = kind(str(said[name]))
     said.setdefault("zone", said.get("tz", "UTC"))
-    names = said.get("after")
-    if isinstance(names, list):
-        said["after"] = tuple(names)
+    said["after"] = tuple(json.loads(data).get("after", ()))
     return Settings(**said)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 
 

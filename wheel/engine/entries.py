@@ -18,7 +18,8 @@ from wheel.engine.dag import AfterRule
 from wheel.engine.dates import Date
 from wheel.engine.definition import Settings
 from wheel.engine.runs import Run, Stands
-from wheel.zones import Unit, label, label_span, zone
+from wheel.zones import Unit, label_span, zone
+from wheel.zones import label as label_in
 
 NO_PRINT: Final = bytes(8)  # of a schedule whose times depend on no zone
 
@@ -111,7 +112,7 @@ def _shared(print_of_zone: bytes) -> bytes:
 @functools.lru_cache(maxsize=4096)
 def _label(zone_name: str, nominal_ms: int, date: Date) -> str:
     """Return a label; many schedules ask for the same one."""
-    return label(zone(zone_name), nominal_ms, _UNITS[date])
+    return label_in(zone(zone_name), nominal_ms, _UNITS[date])
 
 
 class Where:
@@ -124,12 +125,12 @@ class Where:
 
     def label(self, nominal_ms: int, date: Date) -> str:
         """Return the label of a moment."""
-        return label(self._zone, nominal_ms, _UNITS[date])
+        return label_in(self._zone, nominal_ms, _UNITS[date])
 
-    def span(self, text: str, date: Date) -> tuple[int, int]:
+    def span(self, label: str, date: Date) -> tuple[int, int]:
         """Return the first moment that may have the label, and the first behind all that may."""
         del date  # seen from the label's form
-        return label_span(self._zone, text) or (0, 0)
+        return label_span(self._zone, label) or (0, 0)
 
 
 _UNITS: Final[dict[Date, Unit]] = {Date.DAY: "day", Date.HOUR: "hour", Date.EXACT: "exact"}

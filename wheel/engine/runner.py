@@ -6,7 +6,7 @@ and when they are done it waits for its turn like any other.
 """
 
 import functools
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from typing import Final, NamedTuple, Protocol
 
@@ -76,7 +76,7 @@ class Runner:
         self.dependencies = Dependencies(self.graph, self.known, self.dates)
         self.known.dependencies = self.dependencies
         self.ledger = Ledger(core, self.dependencies.keep_from)
-        self.counts = dict.fromkeys(
+        self.counts: dict[str, int] = dict.fromkeys(
             ("runs", "succeeded", "failed", "skipped", "missed", "caught_up", "refused"), 0
         )
         self._core = core
@@ -161,7 +161,7 @@ class Runner:
     # ---------------------------------------------------------------- changes
 
     @contextmanager
-    def changing(self, *, gone: frozenset[str] = frozenset()) -> Iterator[Change]:
+    def changing(self, *, gone: frozenset[str] = frozenset()) -> Generator[Change]:
         """Give a change, and carry it out at the end.
 
         Args:

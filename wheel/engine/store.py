@@ -8,7 +8,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 from typing import Final, Protocol
 
-from sortedcontainers import SortedDict, SortedKeyList
+from sortedcontainers import (  # pyright: ignore[reportMissingTypeStubs]
+    SortedDict,
+    SortedKeyList,
+)
 
 from wheel.engine.change import DEFINITION, ONCE, PLAN, STATE
 from wheel.engine.definition import SettingsPool, read_kept
@@ -38,11 +41,11 @@ class Names(Protocol):
     """A dict that is sorted by its keys, as far as it is used here."""
 
     def __len__(self) -> int: ...
-    def __getitem__(self, name: str) -> Entry: ...
-    def __setitem__(self, name: str, entry: Entry) -> None: ...
-    def __delitem__(self, name: str) -> None: ...
+    def __getitem__(self, name: str, /) -> Entry: ...
+    def __setitem__(self, name: str, entry: Entry, /) -> None: ...
+    def __delitem__(self, name: str, /) -> None: ...
 
-    def get(self, name: str) -> Entry | None:
+    def get(self, name: str, /) -> Entry | None:
         """Return a value, None if there is none."""
         ...
 
@@ -50,11 +53,11 @@ class Names(Protocol):
         """Return the values by key."""
         ...
 
-    def update(self, more: Mapping[str, Entry]) -> None:
+    def update(self, more: Mapping[str, Entry], /) -> None:
         """Take in many at once."""
         ...
 
-    def irange(self, first: str, last: None, inclusive: tuple[bool, bool]) -> Iterator[str]:
+    def irange(self, first: str, last: None, /, inclusive: tuple[bool, bool]) -> Iterator[str]:
         """Yield the keys of a range."""
         ...
 
@@ -63,22 +66,22 @@ class Moments(Protocol):
     """A list of entries that is sorted by the time of each, as far as it is used here."""
 
     def __len__(self) -> int: ...
-    def __getitem__(self, at: int) -> Entry: ...
-    def __delitem__(self, at: int) -> None: ...
+    def __getitem__(self, at: int, /) -> Entry: ...
+    def __delitem__(self, at: int, /) -> None: ...
 
-    def add(self, entry: Entry) -> None:
+    def add(self, entry: Entry, /) -> None:
         """Take one in."""
         ...
 
-    def update(self, more: Iterable[Entry]) -> None:
+    def update(self, more: Iterable[Entry], /) -> None:
         """Take many in at once."""
         ...
 
-    def pop(self, at: int) -> Entry:
+    def pop(self, at: int, /) -> Entry:
         """Take one out."""
         ...
 
-    def bisect_key_left(self, key: tuple[int, str]) -> int:
+    def bisect_key_left(self, key: tuple[int, str], /) -> int:
         """Return where a key belongs, before its equals."""
         ...
 
