@@ -1,5 +1,6 @@
 """A core with a scheduler, whose time, workers and crashes a test moves by hand."""
 
+from dataclasses import replace
 from typing import Any
 
 from tests.asking import code, codes, leased, replies, text
@@ -48,11 +49,13 @@ class Clockwork(Bench):
     def turns(self) -> tuple[int | None, int | None]:
         """Take turns until there is nothing to do now; return when there is next."""
         for _ in range(TURNS_MAX):
+            lsn = self.core.lsn()
             turn = self.scheduler.turn()
+            idle = self.core.lsn() == lsn and not turn.more
             self.core.set_alarms(turn.wall_ms, turn.rel_ms)
             self.settle()
             self.seen += [(event.name, dict(event.fields)) for event in self.scheduler.events()]
-            if not turn.more and not self.core.wants_python():
+            if idle:
                 return turn.wall_ms, turn.rel_ms
         raise AssertionError("the turns come to no end")
 
@@ -134,6 +137,29 @@ class Clockwork(Bench):
         with Core(self.options) as other:
             self._replay(other)
             assert other.state_hash() == self.core.state_hash()
+
+    def snapshot(self) -> list[object]:
+        """Return all that memory knows of schedules and their runs."""
+        planner = self.scheduler.planner
+        planner.look()
+        found: list[object] = []
+        for entry in planner.store.all():
+            live = sorted(
+                (run.id, run.due_ms, run.label, run.job_id, run.stands, run.alone)
+                for run in entry.all_live()
+            )
+            found.append(
+                (
+                    replace(self.scheduler.get(entry.name), served=False),
+                    entry.done_ms,
+                    entry.extra,
+                    entry.linked,
+                    entry.listed_ms,
+                    live,
+                    self.runs(entry.name),
+                )
+            )
+        return found
 
     # ---------------------------------------------------------------- asking
 

@@ -29,33 +29,10 @@ def world():
 def crash_changes_nothing(world: Clockwork) -> None:
     """What a start reads is what was in memory."""
     world.go(0)
-    before = snapshot(world)
+    before = world.snapshot()
     world.crash()
     world.go(0)
-    assert snapshot(world) == before
-
-
-def snapshot(world: Clockwork) -> list[object]:
-    planner = world.scheduler.planner
-    planner.look()
-    found: list[object] = []
-    for entry in planner.store.all():
-        live = sorted(
-            (run.id, run.due_ms, run.label, run.job_id, run.stands, run.alone)
-            for run in entry.all_live()
-        )
-        found.append(
-            (
-                replace(world.scheduler.get(entry.name), served=False),
-                entry.done_ms,
-                entry.extra,
-                entry.linked,
-                entry.listed_ms,
-                live,
-                world.runs(entry.name),
-            )
-        )
-    return found
+    assert world.snapshot() == before
 
 
 def iso(ms: int) -> str:
@@ -863,11 +840,11 @@ def test_a_refused_batch_changes_nothing_and_is_tried_each_second(world: Clockwo
     hand = Hand(world)
     world.set("s", "@every 10s", overlap=Overlap.ALLOW)
     world.core.set_disk_room(DiskRoom.TIGHT)
-    before = snapshot(world)
+    before = world.snapshot()
     with pytest.raises(ScheduleError) as refused:
         world.scheduler.trigger("s", once="t")
     assert refused.value.code in {"OOM", "DISKFULL"}
-    assert snapshot(world) == before
+    assert world.snapshot() == before
     world.go(25 * S)
     assert world.scheduler.get("s").runs == 0
     assert world.told("s") == []
@@ -885,7 +862,7 @@ def test_a_refused_command_leaves_memory_as_it_was(
     world.set("up", "0 * * * *")
     world.set("s", "-", after=("up",))
     world.go(HOUR_MS)
-    before = snapshot(world)
+    before = world.snapshot()
     world.core.set_disk_room(DiskRoom.FULL)
     calls = {
         "set": lambda: world.set("new", after=("up",)),
@@ -896,7 +873,7 @@ def test_a_refused_command_leaves_memory_as_it_was(
     }
     with pytest.raises(ScheduleError):
         calls[command]()
-    assert snapshot(world) == before
+    assert world.snapshot() == before
     world.core.set_disk_room(DiskRoom.OK)
     calls[command]()
-    assert snapshot(world) != before
+    assert world.snapshot() != before

@@ -9,7 +9,7 @@ from wheel.engine.definition import TIME_MS_END, ScheduleError, check_note
 from wheel.engine.entries import Entry, Manual, Plan, changed_extra, plan_blob
 from wheel.engine.planner import Planner
 from wheel.engine.reruns import Reruns, own_label
-from wheel.engine.runs import Outcome, Run, RunRecord, Stands, parse_run_id, run_id, tag_parts
+from wheel.engine.runs import DROPPED, Outcome, Run, RunRecord, Stands, parse_run_id, run_id, tag_parts
 from wheel.engine.tokens import Tokens
 from wheel.zones import label_unit
 
@@ -129,6 +129,7 @@ class ByHand:
             change.touch(entry)
             change.put(PLAN, name.encode(), plan_blob(times))
             entry.set_plan(Plan(times=tuple(times), done=0, active=active or 1))
+            entry.fill(min(times), max(times))
             self._tokens.put(change, once, ids, self.planner.look().rel_ms)
             planner.dependencies.touch(name)
             change.events.append(
@@ -156,14 +157,9 @@ class ByHand:
                 f"from {from_ms} to {to_ms} are {count} runs, at most {BACKFILL_MAX} are made by "
                 "one command; split it",
             )
-        taken = [
-            (fact.first_ms, fact.last_ms)
-            for fact in self.planner.known.runs(name, from_ms, until_ms + 1)
-            if fact.phase.value not in {"skipped", "missed"} or fact.first_ms == fact.last_ms
-        ]
-        singles = {first for first, last in taken if first == last}
+        known = _Recorded(self.planner.known.history(name), entry)
         found = entry.compiled.between(from_ms - 1, until_ms) if count else ()
-        return [ms for ms in found if ms not in singles]
+        return [ms for ms in found if known.may_be_made(ms)]
 
     def rerun(
         self, name: str, label: str, *, downstream: bool = False, once: str = "", actor: str = ""
@@ -322,3 +318,29 @@ def unit_of(label: str) -> str:
         return label_unit(label)
     except ValueError as error:
         raise ScheduleError("SYNTAX", str(error)) from None
+
+
+class _Recorded:
+    """Which nominal times of a schedule have a run, or had one."""
+
+    def __init__(self, items: list[history.Item], entry: Entry) -> None:
+        self._entry = entry
+        self._dropped: list[tuple[int, int]] = []
+        self._runs = {run.nominal_ms for run in entry.all_live() if not run.tag}
+        for item in items:
+            record = history.decode(item)
+            if record.tag:
+                continue
+            if record.outcome in DROPPED and not record.job_id:
+                self._dropped.append((record.first_ms, record.last_ms))
+            else:
+                self._runs.add(record.first_ms)
+        plan = entry.extra.plan
+        self._runs.update(() if plan is None else plan.times)
+
+    def may_be_made(self, ms: int) -> bool:
+        """Return whether a time has no run yet: it was dropped, or never decided."""
+        if ms in self._runs:
+            return False
+        was_dropped = any(first <= ms <= last for first, last in self._dropped)
+        return was_dropped or not self._entry.was_filled(ms)

@@ -27,6 +27,7 @@ _FORMAT: Final = 1
 _STATE: Final = struct.Struct("<BBqqqqqIIIIII8s")
 _PAUSED, _DROPPING = 1, 2
 _NEVER: Final = -1
+FILLED_MAX: Final = 50
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,6 +70,7 @@ class ExtraChanges(TypedDict, total=False):
     manual: tuple[Manual, ...]
     plan: Plan | None
     repeats: tuple[tuple[int, str, int], ...]
+    filled: tuple[tuple[int, int], ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -83,6 +85,8 @@ class Extra:
         manual: runs to come that were triggered by hand.
         plan: of a backfill.
         repeats: nominal time, tag of the run repeated, and how often it was.
+        filled: stretches [first, last] whose runs were made before, by a backfill or by a rule that
+            is not in force any more; a run of theirs that is in no record is gone from the history.
     """
 
     paused_ms: int = 0
@@ -92,6 +96,7 @@ class Extra:
     manual: tuple[Manual, ...] = ()
     plan: Plan | None = None
     repeats: tuple[tuple[int, str, int], ...] = ()
+    filled: tuple[tuple[int, int], ...] = ()
 
 
 NOTHING: Final = Extra()
@@ -263,6 +268,26 @@ class Entry:
         """Begin, go on with or end a backfill."""
         self.extra = changed_extra(self.extra, plan=plan)
 
+    def fill(self, first_ms: int, last_ms: int) -> None:
+        """Note that the runs of a stretch were made."""
+        if last_ms < first_ms:
+            return
+        merged: list[tuple[int, int]] = []
+        for first, last in sorted((*self.extra.filled, (first_ms, last_ms))):
+            if merged and first <= merged[-1][1] + 1:
+                merged[-1] = (merged[-1][0], max(merged[-1][1], last))
+            else:
+                merged.append((first, last))
+        while len(merged) > FILLED_MAX:  # rather leave out than make twice
+            merged[:2] = [(merged[0][0], merged[1][1])]
+        self.extra = changed_extra(self.extra, filled=tuple(merged))
+
+    def was_filled(self, nominal_ms: int) -> bool:
+        """Return whether a nominal time was decided before, by its rule or otherwise."""
+        if self.settings.has_rule and self.since_ms <= nominal_ms <= self.done_ms:
+            return True
+        return any(first <= nominal_ms <= last for first, last in self.extra.filled)
+
     def label(self, nominal_ms: int) -> str:
         """Return the date that a run is for."""
         return _label(self.settings.zone, nominal_ms, self.settings.date)
@@ -332,6 +357,8 @@ def _extra_bytes(extra: Extra) -> bytes:
         said["plan"] = [extra.plan.done, extra.plan.active]
     if extra.repeats:
         said["repeats"] = extra.repeats
+    if extra.filled:
+        said["filled"] = extra.filled
     if not said:
         return b""
     return json.dumps(said, ensure_ascii=False, separators=(",", ":")).encode()
@@ -352,6 +379,7 @@ def _read_extra(data: bytes) -> Extra:
         ),
         plan=Plan(times=(), done=done, active=active) if active else None,
         repeats=tuple((ms, tag, k) for ms, tag, k in said.get("repeats", ())),
+        filled=tuple((first, last) for first, last in said.get("filled", ())),
     )
 
 

@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Final, Protocol
 
 from wheel.engine.byhand import ByHand
+from wheel.engine.catchup import Gap
 from wheel.engine.change import DEFINITION, HISTORY, ONCE, PLAN, STATE, Change
 from wheel.engine.dag import refusal
 from wheel.engine.definition import (
@@ -401,6 +402,7 @@ class Scheduler(ByHand):
                         planner.take_back(change, entry, run, Outcome.CANCELLED, "edited")
                 entry.extra = changed_extra(entry.extra, plan=None)
                 change.drop(PLAN, entry.name.encode())
+                self._abandon(change, entry)
             entry.settings = settings
             entry.version += 1
             if is_new_rule or old.date != settings.date:
@@ -437,6 +439,21 @@ class Scheduler(ByHand):
             if not is_new_rule:
                 planner.release(change, entry)
         return Set(entry.version, "changed", entry.next_ms)
+
+    def _abandon(self, change: Change, entry: Entry) -> None:
+        """Record the times that have come and that nobody decides any more; the rule goes."""
+        planner = self.planner
+        first_ms, now_ms = entry.next_ms, planner.now_ms(entry)
+        if first_ms is not None and first_ms <= now_ms:
+            last_ms = entry.compiled.latest_before(now_ms + 1) or first_ms
+            if entry.settings.end_ms is not None and last_ms > entry.settings.end_ms:
+                last_ms = entry.compiled.latest_before(entry.settings.end_ms + 1) or first_ms
+            count = entry.compiled.count(first_ms - 1, last_ms)
+            reason = "paused" if entry.paused else "edited"
+            planner.drop(change, entry, Gap(first_ms, last_ms, count, reason), Outcome.MISSED)
+            entry.done_ms = last_ms
+        if entry.settings.has_rule:
+            entry.fill(entry.since_ms, entry.done_ms)
 
     def _rebound(self, entry: Entry, old: Settings, begin_ms: int) -> None:
         """Find the next time anew, if other bounds or another jitter may have moved it."""
