@@ -72,10 +72,10 @@ class World:
     # ---------------------------------------------------------------- what is there
 
     def entries(self) -> list[Entry]:
-        return list(self.scheduler._planner.store.all())
+        return list(self.scheduler.planner.store.all())
 
     def entry(self, name: str) -> Entry:
-        entry = self.scheduler._planner.store.get(name)
+        entry = self.scheduler.planner.store.get(name)
         assert entry is not None, name
         return entry
 
@@ -242,7 +242,7 @@ class World:
         ids = {run.job_id: run for _entry, run in self.live()}
         orphans = {
             run.job_id: run
-            for runs in self.scheduler._planner.store.orphans.values()
+            for runs in self.scheduler.planner.store.orphans.values()
             for run in runs.values()
         }
         known = ids | orphans
@@ -267,7 +267,7 @@ class World:
 
     def check_held(self) -> None:
         """What holds a run is what a judge says who sees it for the first time."""
-        planner = self.scheduler._planner
+        planner = self.scheduler.planner
         judge = Judge(planner.known, Dates(planner.known.schedule))
         for entry, run in self.live():
             if run.stands is Stands.HELD:
