@@ -6,15 +6,13 @@ import struct
 import pytest
 from _wheeld import lib
 
-from tests.docs import ROOT
 from tests.fed import TERM, Bench
 from tests.simdisk import SimDisk
-from tests.unit.test_format_records import enum
 from wal import frame
 from wal.facts import CheckpointStop
 from wal.frame import CheckpointScanner
 from wheel.engine.core import Core
-from wheel.engine.facts import CheckpointPhase
+from wheel.engine.facts import CheckpointPhase, Commit, FigureKind, Sync
 from wheel.engine.records import Kind, Record, encode
 from wheel.errors import CoreError, CoreMemoryError
 
@@ -711,10 +709,18 @@ def test_a_generation_that_no_id_can_have_is_refused(generation):
 # ---------------------------------------------------------------- what the page and Python say
 
 
-def test_pythons_numbers_are_those_of_the_code():
-    stops = enum("wd_ckptfile.h", "wd_ckpt_stop")
-    assert stops == {stop.name: stop.value for stop in CheckpointStop}
-    text = (ROOT / "csrc" / "wd_save.h").read_text(encoding="utf-8")
-    for phase in CheckpointPhase:
-        assert f"WD_CHECKPOINT_{phase.name} = {phase.value}" in text
-        assert getattr(lib, f"WD_CHECKPOINT_{phase.name}") == phase
+@pytest.mark.parametrize(
+    ("values", "prefix"),
+    [
+        (CheckpointStop, "WD_CKPT_"),
+        (CheckpointPhase, "WD_CHECKPOINT_"),
+        (Commit, "WD_COMMIT_"),
+        (Sync, "WD_FSYNC_"),
+        (FigureKind, "WD_FIGURE_"),
+    ],
+)
+def test_pythons_numbers_are_those_of_the_code(values, prefix):
+    assert {one.name: one.value for one in values} == {
+        one.name: getattr(lib, f"{prefix}{one.name}") for one in values
+    }
+    assert list(values)[-1].value == len(values) - 1, "or one is missing"
