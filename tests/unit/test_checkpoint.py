@@ -198,17 +198,10 @@ def test_a_chunk_of_another_file_is_refused(saved):
     assert scan(mixed).stop is CheckpointStop.SALT
 
 
-@pytest.mark.parametrize(
-    "lie",
-    [
-        {"start_lsn": 1},
-        {"end_lsn": 0},
-        {"things": 1},
-        {"chunks": 1},
-        {"crc": 1},
-    ],
-    ids=str,
-)
+LIES = [{"start_lsn": 1}, {"end_lsn": 0}, {"things": 1}, {"chunks": 1}, {"crc": 1}]
+
+
+@pytest.mark.parametrize("lie", LIES, ids=str)
 def test_a_last_chunk_that_disagrees_with_the_others_is_refused(saved, lie):
     assert scan(with_end(saved[1], **lie)).stop is CheckpointStop.FOOTER
 
@@ -380,31 +373,32 @@ def behind(saved, data, record, *, seen=True):
     return rebuilt(saved, data, [*saved.bench.frames, one])
 
 
+FORGED = [
+    Record(kind=Kind.HANDLER, handler=0, name=b"other"),
+    Record(kind=Kind.HANDLER, handler=9, name=b"not the next"),
+    Record(kind=Kind.POLICY, policy=0, blob=bytes(24)),
+    Record(kind=Kind.LEASED, id=2 << 32, at_ms=1, lease_ms=1, number=1),
+    Record(kind=Kind.LEASED, id=1 << 32 | 77, at_ms=1, lease_ms=1, number=1),
+    Record(kind=Kind.CLOSED, id=3 << 32 | 3),
+    Record(kind=Kind.CLOSED, id=2 << 32 | FREE),
+    Record(kind=Kind.MARKED),
+    Record(kind=Kind.DEL, reason=1),
+    Record(
+        kind=Kind.CREATED,
+        id=2 << 32,
+        due_ms=1,
+        at_ms=1,
+        flags=0,
+        handler=0,
+        policy=0,
+        priority=1,
+    ),
+    Record(kind=Kind.GENERATIONS, number=1 << 25),
+]
+
+
 @pytest.mark.parametrize(
-    "record",
-    [
-        Record(kind=Kind.HANDLER, handler=0, name=b"other"),
-        Record(kind=Kind.HANDLER, handler=9, name=b"not the next"),
-        Record(kind=Kind.POLICY, policy=0, blob=bytes(24)),
-        Record(kind=Kind.LEASED, id=2 << 32, at_ms=1, lease_ms=1, number=1),
-        Record(kind=Kind.LEASED, id=1 << 32 | 77, at_ms=1, lease_ms=1, number=1),
-        Record(kind=Kind.CLOSED, id=3 << 32 | 3),
-        Record(kind=Kind.CLOSED, id=2 << 32 | FREE),
-        Record(kind=Kind.MARKED),
-        Record(kind=Kind.DEL, reason=1),
-        Record(
-            kind=Kind.CREATED,
-            id=2 << 32,
-            due_ms=1,
-            at_ms=1,
-            flags=0,
-            handler=0,
-            policy=0,
-            priority=1,
-        ),
-        Record(kind=Kind.GENERATIONS, number=1 << 25),
-    ],
-    ids=lambda record: f"{record.kind.name} {record.id or ''}",
+    "record", FORGED, ids=lambda record: f"{record.kind.name} {record.id or ''}"
 )
 def test_a_record_before_s1_that_fits_no_state_of_its_thing_is_damage(saved, record):
     with pytest.raises(CoreError, match="damaged"):
@@ -437,9 +431,10 @@ def test_a_record_before_s1_whose_thing_has_seen_it_changes_nothing(saved, recor
         assert other.state_hash() == core.state_hash() + 1, "the lsn alone"
 
 
-@pytest.mark.parametrize(
-    ("ring", "kind"), [("ended", Kind.RING_DROPPED), ("once", Kind.ONCE_DROPPED)]
-)
+RINGS = [("ended", Kind.RING_DROPPED), ("once", Kind.ONCE_DROPPED)]
+
+
+@pytest.mark.parametrize(("ring", "kind"), RINGS)
 def test_what_was_dropped_for_room_while_it_was_written_is_dropped_once(ring, kind):
     """It takes four million entries to see one made, so the record and END's numbers are put in."""
     saved = Saved()
