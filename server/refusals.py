@@ -10,7 +10,7 @@ from typing import Final
 
 from server.auth import TokenFileError
 from server.listener import ListenError
-from server.replay import ReplayError
+from server.replay import LoadError, ReplayError
 from server.settings import SettingsError
 from wal.errors import LogFailedError, RefusedError, WalError
 from wheel.errors import CoreError
@@ -24,6 +24,7 @@ ERRORS: Final = (
     SettingsError,
     TokenFileError,
     ListenError,
+    LoadError,
     ReplayError,
     WalError,
     CoreError,
@@ -57,6 +58,11 @@ def refusal(error: Exception, data: Path) -> tuple[int, Fields]:
             "offset_bytes": error.offset_bytes,
             "lsn": error.lsn,
             "hint": "raise --maxmemory, or start the build that wrote this log",
+        }
+    if isinstance(error, LoadError):
+        return EXIT_CONFIG, {
+            "error": str(error),
+            "hint": "raise --maxmemory, or start the build that wrote this checkpoint",
         }
     if isinstance(error, LogFailedError):
         return EXIT_IO, {

@@ -26,10 +26,15 @@ DESCRIPTORS_RESERVED: Final = 64  # log segments, the lock, epoll, timers, stand
 MEMORY_SHARE: Final = 0.70  # of what the machine or the container has, for jobs
 MEMORY_BYTES_MIN: Final = 16 * 1024 * 1024
 PAYLOAD_BYTES_MAX: Final = 64 * 1024
+JOBS_MAX: Final = 500_000_000  # eight cells of the wheel for each, numbered in 32 bits
 SEGMENT_BYTES: Final = 64 * 1024 * 1024
 SEGMENT_BYTES_MIN: Final = 4 * 1024 * 1024  # a frame is at most 2 MiB and a bit
 SEGMENT_BYTES_LIMIT: Final = 1024 * 1024 * 1024
 SEGMENT_BLOCK_BYTES: Final = 4096
+CHECKPOINT_AFTER_BYTES: Final = 64 * 1024 * 1024
+CHECKPOINT_AFTER_BYTES_MIN: Final = 1024 * 1024
+KEEP_CHECKPOINTS: Final = 2
+KEEP_CHECKPOINTS_LIMIT: Final = 4
 
 _SIZE: Final = re.compile(r"(?P<number>[0-9]{1,18})(?P<unit>[kmgt]?)(?:i?b)?", re.IGNORECASE)
 _SIZE_UNITS: Final = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
@@ -90,6 +95,9 @@ class Settings:
         payload_bytes_max: of one job.
         segment_bytes: size of a log file.
         tls: how to speak TLS, on a port of its own; None = not.
+        checkpoint_after_bytes: a checkpoint is made when the log behind the last one is longer than
+            this, and than three quarters of that one.
+        keep_checkpoints: generations to keep: the newest, and what to fall back to.
     """
 
     data: Path
@@ -103,6 +111,8 @@ class Settings:
     payload_bytes_max: int = PAYLOAD_BYTES_MAX
     segment_bytes: int = SEGMENT_BYTES
     tls: TlsOptions | None = None
+    checkpoint_after_bytes: int = CHECKPOINT_AFTER_BYTES
+    keep_checkpoints: int = KEEP_CHECKPOINTS
 
     def __post_init__(self) -> None:
         """Refuse values outside their documented ranges.
@@ -114,6 +124,13 @@ class Settings:
         _within("--maxclients", self.clients_max, 1, CLIENTS_MAX_LIMIT)
         _within("--maxmemory", self.memory_bytes_max, MEMORY_BYTES_MIN, _SIZE_LIMIT_BYTES)
         _within("--segment-size", self.segment_bytes, SEGMENT_BYTES_MIN, SEGMENT_BYTES_LIMIT)
+        _within(
+            "--checkpoint-after",
+            self.checkpoint_after_bytes,
+            CHECKPOINT_AFTER_BYTES_MIN,
+            _SIZE_LIMIT_BYTES,
+        )
+        _within("--keep-checkpoints", self.keep_checkpoints, 1, KEEP_CHECKPOINTS_LIMIT)
         if self.segment_bytes % SEGMENT_BLOCK_BYTES:
             raise SettingsError(
                 f"--segment-size is {self.segment_bytes} bytes, it must be a multiple of"

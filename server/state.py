@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from server.checkpoints import Checkpointer
 from server.clock import Clock
 from server.info import REDIS_VERSION, Section, Value, pairs, resident_bytes, shown_bytes
 from server.keeper import Keeper
@@ -43,6 +44,7 @@ class State:
         progress: of the replay.
         log: the open log, None while replaying.
         keeper: of the log, None while replaying.
+        checkpointer: makes checkpoints, None while replaying.
         term: 0 while replaying.
         loading: whether the log is still replayed.
         sign_in: who may do what.
@@ -61,6 +63,7 @@ class State:
     progress: Progress = field(default_factory=Progress)
     log: FileLog | None = None
     keeper: Keeper | None = None
+    checkpointer: Checkpointer | None = None
     term: int = 0
     loading: bool = True
     sign_in: SignIn | None = None
@@ -83,6 +86,7 @@ class State:
             "Latency": self._latency(),
             "Limits": self._limits(stats, engine),
             "Log": self._log_figures(),
+            "Checkpoint": self.checkpointer.section() if self.checkpointer else {},
         }
 
     def _server(self) -> Section:
@@ -134,6 +138,7 @@ class State:
         }
         if self.loading:
             fields |= {
+                "loading_phase": self.progress.phase,
                 "loading_total_bytes": self.progress.bytes_total,
                 "loading_loaded_bytes": self.progress.bytes_done,
                 "loading_loaded_perc": f"{self.progress.percent}.00",
@@ -332,6 +337,8 @@ class State:
             "token-file": str(settings.token_file or ""),
             "payload-max-bytes": str(settings.payload_bytes_max),
             "segment-bytes": str(settings.segment_bytes),
+            "checkpoint-after-bytes": str(settings.checkpoint_after_bytes),
+            "keep-checkpoints": str(settings.keep_checkpoints),
         }
         redis = {
             "appendonly": "yes",

@@ -10,6 +10,7 @@ from server.logs import make_logger
 from server.settings import (
     DEFAULT_LISTEN,
     DEFAULT_TLS_PORT,
+    KEEP_CHECKPOINTS,
     Fsync,
     Settings,
     SettingsError,
@@ -76,6 +77,23 @@ Examples:
     help="Of a file of the log; each start opens a fresh one.",
 )
 @click.option(
+    "--checkpoint-after",
+    envvar="WHEELD_CHECKPOINT_AFTER",
+    default="64M",
+    show_default=True,
+    metavar="SIZE",
+    help="Of log: then a checkpoint is made, if it is also 3/4 of the last one's size.",
+)
+@click.option(
+    "--keep-checkpoints",
+    envvar="WHEELD_KEEP_CHECKPOINTS",
+    type=int,
+    default=KEEP_CHECKPOINTS,
+    show_default=True,
+    metavar="N",
+    help="Generations; 1 takes less disk, and has none to fall back to.",
+)
+@click.option(
     "--token-file",
     envvar="WHEELD_TOKEN_FILE",
     type=click.Path(path_type=Path, dir_okay=False),
@@ -125,6 +143,8 @@ def serve_command(
     maxmemory: str | None,
     maxclients: int | None,
     segment_size: str,
+    checkpoint_after: str,
+    keep_checkpoints: int,
     token_file: Path | None,
     tls_listen: str | None,
     tls_cert: Path | None,
@@ -156,6 +176,8 @@ def serve_command(
                 default_clients_max(machine_descriptors_max()) if maxclients is None else maxclients
             ),
             segment_bytes=parse_size_bytes(segment_size),
+            checkpoint_after_bytes=parse_size_bytes(checkpoint_after),
+            keep_checkpoints=keep_checkpoints,
             token_file=None if token_file is None else token_file.absolute(),
             strict_handlers=strict_handlers,
             tls=make_tls_options(

@@ -29,6 +29,16 @@ Examples:
   wheeld token create mailer worker:mail.*,digest.send --token-file tokens
   wheeld token create audit viewer --expires 30d --token-file tokens
 """
+LIST_EPILOG: Final = """\b
+Examples:
+  wheeld token list --token-file /etc/wheeld/tokens
+  wheeld token list --token-file /etc/wheeld/tokens --json
+"""
+REVOKE_EPILOG: Final = """\b
+Examples:
+  wheeld token revoke billing --token-file /etc/wheeld/tokens
+  wheeld token revoke billing --token-file /etc/wheeld/tokens && systemctl reload wheeld
+"""
 AGAIN: Final = "A running server reads the file again at SIGHUP."
 
 LATEST_MS: Final = 253_402_300_799_000  # 9999-12-31T23:59:59Z
@@ -105,7 +115,7 @@ def create_command(
         click.echo(f"{name} signs in by its certificate. {AGAIN}", err=True)
 
 
-@token_group.command("list", context_settings=CONTEXT)
+@token_group.command("list", epilog=LIST_EPILOG, context_settings=CONTEXT)
 @_token_file
 @_as_json
 def list_command(*, token_file: Path, as_json: bool) -> None:
@@ -130,10 +140,11 @@ def list_command(*, token_file: Path, as_json: bool) -> None:
         )
 
 
-@token_group.command("revoke", context_settings=CONTEXT)
+@token_group.command("revoke", epilog=REVOKE_EPILOG, context_settings=CONTEXT)
 @click.argument("name")
 @_token_file
-def revoke_command(*, name: str, token_file: Path) -> None:
+@_as_json
+def revoke_command(*, name: str, token_file: Path, as_json: bool) -> None:
     """Take the token of NAME out of the file.
 
     At its next SIGHUP the server lets nobody in with it, and closes who is.
@@ -142,6 +153,8 @@ def revoke_command(*, name: str, token_file: Path) -> None:
         remove_token(token_file.absolute(), name)
     except (TokenFileError, OSError) as error:
         raise click.ClickException(str(error)) from error
+    if as_json:
+        click.echo(json.dumps({"name": name, "revoked": True}))
     click.echo(f"{name} is off the list. {AGAIN} Then its connections are closed.", err=True)
 
 

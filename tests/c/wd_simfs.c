@@ -185,6 +185,15 @@ static void write_back(inode *f, size_t sector)
     memcpy(f->disk + sector * SECTOR, f->now + sector * SECTOR, SECTOR);
 }
 
+/* The length as a process sees it reaches the device; what it cuts off is gone there too. */
+static void set_device_size(inode *f)
+{
+    if (f->now_size < f->disk_size) {
+        memset(f->disk + f->now_size, 0, f->cap - (size_t)f->now_size);
+    }
+    f->disk_size = f->now_size;
+}
+
 /* ---- each call's beginning and end ---- */
 
 static int begin(wd_simfs *fs, int call, int step)
@@ -344,6 +353,22 @@ static size_t some_dirty(wd_simfs *fs, const inode *f)
     return found;
 }
 
+/* The length is durable with the next sync, as sectors are; what was cut off reads as zero should
+ * the file grow again. */
+int wd_simfs_truncate(wd_simfs *fs, int fd, int64_t size_bytes)
+{
+    int error = begin(fs, SIM_TRUNCATE, 1);
+    inode *f = file_of(fs, fd);
+    if (!f) return -EBADF;
+    if (!error) {
+        grow(f, size_bytes);
+        memset(f->now + size_bytes, 0, f->cap - (size_t)size_bytes);
+        f->now_size = size_bytes;
+    }
+    wd_sim_trace t = {.call = SIM_TRUNCATE, .bytes = size_bytes, .result = error};
+    return (int)end(fs, t, path_of(fs, fd));
+}
+
 int wd_simfs_datasync(wd_simfs *fs, int fd)
 {
     uint64_t before = fs->fault_call == SIM_DATASYNC ? fs->fault_nth : 0;
@@ -357,7 +382,7 @@ int wd_simfs_datasync(wd_simfs *fs, int fd)
         if (f->dirty[s] && works && s != left_out) write_back(f, s);
         f->dirty[s] = 0; /* of a failed sync too: that is what kernels do */
     }
-    if (works) f->disk_size = f->now_size;
+    if (works) set_device_size(f);
     wd_sim_trace t = {.call = SIM_DATASYNC, .result = error};
     return (int)end(fs, t, path_of(fs, fd));
 }

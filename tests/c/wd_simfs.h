@@ -24,7 +24,8 @@ enum wd_sim_call {
     SIM_UNLINK = 6,
     SIM_ALLOCATE = 7,
     SIM_MKDIR = 8,
-    SIM_PREAD = 9
+    SIM_PREAD = 9,
+    SIM_TRUNCATE = 10
 };
 
 enum wd_sim_fault {
@@ -54,6 +55,7 @@ int wd_simfs_close(wd_simfs *fs, int fd);
 int64_t wd_simfs_size(wd_simfs *fs, int fd);
 int64_t wd_simfs_pread(wd_simfs *fs, int fd, void *p, size_t n, int64_t offset);
 int64_t wd_simfs_pwrite(wd_simfs *fs, int fd, const void *p, size_t n, int64_t offset);
+int wd_simfs_truncate(wd_simfs *fs, int fd, int64_t size_bytes);
 int wd_simfs_datasync(wd_simfs *fs, int fd);
 int wd_simfs_dirsync(wd_simfs *fs, const char *folder);
 int wd_simfs_rename(wd_simfs *fs, const char *from, const char *to);

@@ -21,7 +21,8 @@ from wheel.errors import CoreError, CoreMemoryError
 PATH = "/snap/next.tmp"
 SALT = 0x5EED
 BLOCK, CHUNK = 4096, 40
-ENDED, END = 5, 7
+END = 7  # kind of the last chunk
+FREE = 5  # a slot that is free in a filled bench; it had generation 1
 CLEAN = (CheckpointStop.WHOLE, CheckpointStop.MORE)
 
 
@@ -58,6 +59,8 @@ class Saved:
             )
         )
         self.bench.settle()
+        assert ask("SCHEDULE h +1h last KEY last").split(b"\r\n")[2] == b"%d" % (1 << 32 | FREE)
+        ask("CANCEL last")
         return self
 
     def start(self, **options):
@@ -361,6 +364,79 @@ def test_a_frame_that_reaches_over_the_checkpoints_end_is_damage(saved):
     with rebuilt(world, with_end(data, end_lsn=end.end_lsn + 2)) as core:
         core.replay(two, term=TERM)
         assert core.loaded().reached
+
+
+def behind(saved, data, record, *, seen=True):
+    """Return a core that replayed one record more, which the checkpoint may have seen or not."""
+    end = scan(data).end
+    one = frame.seal(
+        encode(record),
+        first_lsn=end.end_lsn + 1,
+        records=1,
+        wall_ms=end.wall_ms,
+        rel_ms=end.rel_ms,
+        salt=0,
+        prev_crc=0,
+    )
+    data = with_end(data, end_lsn=end.end_lsn + 1) if seen else data
+    return rebuilt(saved, data, [*saved.bench.frames, one])
+
+
+@pytest.mark.parametrize(
+    "record",
+    [
+        Record(kind=Kind.HANDLER, handler=0, name=b"other"),
+        Record(kind=Kind.HANDLER, handler=9, name=b"not the next"),
+        Record(kind=Kind.POLICY, policy=0, blob=bytes(24)),
+        Record(kind=Kind.LEASED, id=2 << 32, at_ms=1, lease_ms=1, number=1),
+        Record(kind=Kind.LEASED, id=1 << 32 | 77, at_ms=1, lease_ms=1, number=1),
+        Record(kind=Kind.CLOSED, id=3 << 32 | 3),
+        Record(kind=Kind.CLOSED, id=2 << 32 | FREE),
+        Record(kind=Kind.MARKED),
+        Record(kind=Kind.DEL, reason=1),
+        Record(
+            kind=Kind.CREATED,
+            id=2 << 32,
+            due_ms=1,
+            at_ms=1,
+            flags=0,
+            handler=0,
+            policy=0,
+            priority=1,
+        ),
+        Record(kind=Kind.GENERATIONS, number=1 << 25),
+    ],
+    ids=lambda record: f"{record.kind.name} {record.id or ''}",
+)
+def test_a_record_before_s1_that_fits_no_state_of_its_thing_is_damage(saved, record):
+    with pytest.raises(CoreError, match="damaged"):
+        behind(*saved, record)
+
+
+SEEN = [
+    Record(kind=Kind.HANDLER, handler=0, name=b"h"),
+    Record(kind=Kind.MARKED, id=1 << 32 | 3),
+    Record(kind=Kind.MARKED, id=1 << 32 | FREE),
+    Record(kind=Kind.DEL, reason=1, name=b"gone"),
+]
+DROPS = [Record(kind=Kind.RING_DROPPED, number=1), Record(kind=Kind.ONCE_DROPPED, number=1)]
+
+
+@pytest.mark.parametrize("record", SEEN, ids=lambda record: f"{record.kind.name} {record.id or ''}")
+def test_behind_s1_what_a_thing_has_seen_already_is_damage(saved, record):
+    with pytest.raises(CoreError, match="damaged"):
+        behind(*saved, record, seen=False)
+
+
+@pytest.mark.parametrize(
+    "record", [*SEEN, *DROPS], ids=lambda record: f"{record.kind.name} {record.id or ''}"
+)
+def test_a_record_before_s1_whose_thing_has_seen_it_changes_nothing(saved, record):
+    with rebuilt(*saved) as core, behind(*saved, record) as other:
+        start(core, saved[0].bench)
+        start(other, saved[0].bench)
+        assert other.check() == 0
+        assert other.state_hash() == core.state_hash() + 1, "the lsn alone"
 
 
 @pytest.mark.parametrize(

@@ -75,6 +75,7 @@ class CheckpointState:
     verified_bytes: int
     slices: int
     slice_ns_max: int
+    slice_cpu_ns_max: int
     scan_ns: int
     took_ns: int
     crc: int
