@@ -234,6 +234,7 @@ static int row_is_sound(const wd_engine *e, uint32_t slot, int state, uint64_t e
     if ((state == WD_LEASED) != (run && run->fence == WD_FENCE_LIVE) && state < WD_DEAD) return 0;
     if (state == WD_DEAD && (!run || run->died_lsn == 0)) return 0;
     if (state >= WD_SUCCEEDED && !owned) return 0;
+    if (run && run->term > e->load.meta.term) return 0;
     return ended_lsn == 0 || owned;
 }
 
