@@ -215,6 +215,22 @@ def test_a_chunk_of_an_unknown_kind_is_refused_unless_readers_may_skip_it(saved)
     assert scan(with_skippable(saved[1])).stop is CheckpointStop.WHOLE
 
 
+@pytest.mark.parametrize(("offset", "value"), [(12, 5 << 20), (20, 0)])
+def test_a_chunk_that_is_too_long_or_empty_is_refused(saved, offset, value):
+    """Its header has a good crc: only the limits are left to refuse it."""
+    at, whole, _ = chunks(saved[1])[0]
+    changed = bytearray(saved[1])
+    struct.pack_into("<I", changed, at + offset, value)
+    assert scan(resealed(bytes(changed), at, whole)).stop is CheckpointStop.LENGTH
+
+
+def test_a_scan_that_is_over_goes_on_saying_so(saved):
+    scanner = CheckpointScanner()
+    assert scanner.feed(saved[1], room=len(saved[1])).stop is CheckpointStop.WHOLE
+    assert scanner.feed(b"", room=0).stop is CheckpointStop.WHOLE
+    assert scanner.feed(b"", room=1).stop is CheckpointStop.TRAILING
+
+
 def with_skippable(data, kind=0x85):
     """Return data with one more chunk, of a kind with bit 7, before its last one."""
     at, whole, _ = chunks(data)[-1]
@@ -243,7 +259,10 @@ def test_a_newer_format_is_told_from_damage(saved):
     block = bytearray(saved[1][:BLOCK])
     struct.pack_into("<II", block, 8, 2, 2)
     block[4092:] = frame.crc32c(block[:4092]).to_bytes(4, "little")
-    assert scan(bytes(block) + saved[1][BLOCK:]).stop is CheckpointStop.NEWER
+    newer = bytes(block) + saved[1][BLOCK:]
+    assert scan(newer).stop is CheckpointStop.NEWER
+    with Core(saved[0].bench.options) as core, pytest.raises(CoreError, match="damaged"):
+        core.load(newer)
 
 
 # ---------------------------------------------------------------- loading
@@ -335,6 +354,25 @@ def test_a_log_that_ends_before_the_checkpoints_end_starts_nothing(saved):
         assert core.loaded().reached
         start(core, bench)
         assert core.state_hash() == bench.core.state_hash()
+
+
+def test_bytes_behind_the_last_record_of_a_frame_are_damage(saved):
+    world, data = saved
+    end = scan(data).end
+    step = encode(Record(kind=Kind.CLOCK, at_ms=1, flags=0, number=0))
+    for records, payload in ((1, step * 2), (2, step)):
+        one = frame.seal(
+            payload,
+            first_lsn=end.end_lsn + 1,
+            records=records,
+            wall_ms=end.wall_ms,
+            rel_ms=end.rel_ms,
+            salt=0,
+            prev_crc=0,
+        )
+        for file in (data, with_end(data, end_lsn=end.end_lsn + records)):
+            with rebuilt(world, file) as core, pytest.raises(CoreError, match="damaged"):
+                core.replay(one, term=TERM)
 
 
 def test_a_frame_that_reaches_over_the_checkpoints_end_is_damage(saved):

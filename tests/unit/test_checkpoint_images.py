@@ -98,6 +98,25 @@ def run_of(data, slot):
     return place + format_reader.SIDE.size + sum(side[3:8])
 
 
+def cut(data, kind, size):
+    """Return data whose first chunk of a kind ends after so many bytes of its payload."""
+    at, whole = chunk_of(data, kind)
+    body = data[at + CHUNK : at + CHUNK + size]
+    head = bytearray(data[at : at + CHUNK])
+    struct.pack_into("<I", head, 12, size)
+    padded = bytes(head) + body + bytes(-size % 8)
+    return whole_again(data[:at] + padded + data[at + whole :])
+
+
+def with_value(data, value):
+    """Return data whose PUT entry has another value."""
+    at, whole = chunk_of(data, TABLE)
+    body = struct.pack("<IHBx", len(value), 3, 1) + b"key" + value
+    head = bytearray(data[at : at + CHUNK])
+    struct.pack_into("<I", head, 12, len(body))
+    return whole_again(data[:at] + bytes(head) + body + bytes(-len(body) % 8) + data[at + whole :])
+
+
 LEASED, DEAD, OWNED, FREE = 0, 3, 4, 5  # slots of a filled bench
 
 EDITS = {
@@ -139,7 +158,14 @@ EDITS = {
     ),
     "a grant of a server to come": lambda d: edited(d, ROWS, run_of(d, LEASED), b"\x08"),
     "a death that is not written yet": lambda d: edited(d, ROWS, run_of(d, DEAD) + 24, b"\xff" * 4),
+    "a row without its end": lambda d: cut(d, ROWS, FULL - 1),
+    "a side block without its end": lambda d: cut(d, ROWS, side_of(d, LEASED) + 20),
+    "a run without its end": lambda d: cut(d, ROWS, run_of(d, LEASED) + 39),
+    "an attempt without its end": lambda d: cut(d, ROWS, run_of(d, DEAD) + 41),
+    "no rows": lambda d: cut(d, ROWS, 3),
     # names
+    "half a policy": lambda d: cut(d, POLICIES, 20),
+    "half a handler": lambda d: cut(d, HANDLERS, 20),
     "a name without bytes": lambda d: edited(d, HANDLERS, 36, b"\0"),
     "a name beyond the chunk": lambda d: edited(d, HANDLERS, 36, b"\xff"),
     "not the next handler": lambda d: with_head(d, HANDLERS, first=1),
@@ -155,7 +181,11 @@ EDITS = {
     "a key of no bytes": lambda d: edited(d, TABLE, 4, b"\0\0"),
     "a key that is too long": lambda d: edited(d, TABLE, 4, b"\xff\x07"),
     "a value beyond the chunk": lambda d: edited(d, TABLE, 0, b"\xff\xff\xff\xff"),
+    "a value of 3 MiB": lambda d: with_value(d, bytes(3 << 20)),
+    "half an entry": lambda d: cut(d, TABLE, 7),
     # rings
+    "half an entry of the ring": lambda d: cut(d, ENDED, 63),
+    "half a token": lambda d: cut(d, ONCE, 35),
     "an entry of a handler that is none": lambda d: edited(d, ENDED, 56, b"\xff\xff"),
     "an entry that has not ended": lambda d: edited(d, ENDED, 60, b"\4"),
     "an entry that ended in no way": lambda d: edited(d, ENDED, 60, b"\x09"),

@@ -245,6 +245,23 @@ def test_an_idle_core_keeps_itself_awake_until_the_checkpoint_is_over(served):
         assert other.state_hash() == core.state_hash()
 
 
+def test_long_things_are_timed_too_and_a_slow_writer_holds_the_scan_back():
+    """60 KB each, 12 MB in all: over ten times what the buffers hold."""
+    disk = OddDisk()
+    saved = big(200)
+    saved.start(io=disk.io, slice_things=0)
+    rounds = 0
+    while (state := saved.state).phase not in OVER:
+        saved.bench.settle()
+        rounds += 1
+    assert state.phase == CheckpointPhase.DONE
+    assert rounds > 40, "a slice ends by the clock, or when all buffers are full"
+    assert saved.state.slices > 40
+    with rebuilt(saved, bytes(disk.data)) as core:
+        start(core, saved.bench)
+        assert core.state_hash() == saved.bench.core.state_hash()
+
+
 def test_the_rate_is_kept_while_writing_and_reading_back(served):
     core, path = served
     core.checkpoint_start(str(path), salt=SALT, rate_bytes=40_000_000)
