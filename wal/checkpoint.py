@@ -238,7 +238,10 @@ class Checkpoints:
             OSError: a file call failed.
         """
         gained, entered, self._entered = 0, self._entered, ()
-        names = frozenset(self._disk.names(self._directory.wal_path))
+        # Never the last: it is written to. It may have the name of one that was read, because a
+        # start replaces an empty segment.
+        segments = list_segments(self._disk, self._directory.wal_path).segments[:-1]
+        names = frozenset(one.name for one in segments)
         for into in entered:
             size_bytes = -(-into.end // BLOCK_BYTES) * BLOCK_BYTES
             if into.file.name not in names or into.size_bytes <= size_bytes:
