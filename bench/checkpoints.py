@@ -1,9 +1,7 @@
 """A core of many jobs in this process, its checkpoint, and how fast that is loaded again."""
 
 import os
-import time
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
@@ -19,16 +17,15 @@ TERM: Final = 1
 COMMANDS: Final = 2_000  # pipelined at once
 READ_BYTES: Final = 1 << 20
 CLOCKS: Final = Clocks(wall_ms=WALL_MS, boot_ms=1_000_000, mono_ms=1_000_000)
-_JOB: Final = b"*4\r\n$8\r\nSCHEDULE\r\n$4\r\nmail\r\n$13\r\n%d\r\n$100\r\n" + PAYLOAD + b"\r\n"
-_KEYED: Final = _JOB.replace(b"*4", b"*6") + b"$3\r\nKEY\r\n$20\r\norder-%014d\r\n"
+JOB: Final = b"*4\r\n$8\r\nSCHEDULE\r\n$4\r\nmail\r\n$13\r\n%d\r\n$100\r\n" + PAYLOAD + b"\r\n"
 
 
-def options(jobs: int) -> CoreOptions:
+def options(jobs: int, *, commit: Commit = Commit.DRIVEN) -> CoreOptions:
     """Return those of a core by hand that holds so many jobs."""
     return CoreOptions(
         jobs_max=jobs + jobs // 10 + 1000,
         maxmemory_bytes=max(1 << 30, jobs * 600),
-        commit=Commit.DRIVEN,
+        commit=commit,
         sockets=False,
         hand_clock=True,
     )
@@ -40,16 +37,13 @@ def started(core: Core) -> Core:
     return core
 
 
-def fill(core: Core, jobs: int, *, keyed: bool = False) -> Iterator[bytes]:
-    """Schedule so many jobs with 100 bytes each, and yield the frames of it."""
+def fill(core: Core, jobs: int, *, commands: int = COMMANDS) -> Iterator[bytes]:
+    """Schedule so many jobs with 100 bytes each, and yield the frames of so many commands each."""
     handle = core.fed_open("fill")
-    for first in range(0, jobs, COMMANDS):
-        numbers = range(first, min(jobs, first + COMMANDS))
+    for first in range(0, jobs, commands):
+        numbers = range(first, min(jobs, first + commands))
         dues = (FAR_MS + i * 7_919_113 % 86_400_000 for i in numbers)
-        if keyed:
-            data = b"".join(_KEYED % (due, i, i) for due, i in zip(dues, numbers, strict=True))
-        else:
-            data = b"".join(_JOB % (due, i) for due, i in zip(dues, numbers, strict=True))
+        data = b"".join(JOB % (due, i) for due, i in zip(dues, numbers, strict=True))
         core.fed_input(handle, data)
         core.commit()
         while (batch := core.take_batch()) is not None:
@@ -73,15 +67,6 @@ def write(core: Core, path: Path, *, rate_bytes: int = 0) -> CheckpointState:
     return state
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Loaded:
-    """Seconds that a restart spent: checking the file, loading it, until it served."""
-
-    verify_s: float
-    load_s: float
-    start_s: float
-
-
 def pieces(path: Path) -> Iterator[memoryview]:
     """Yield the file's header block and chunks, verified, about 1 MiB at a time.
 
@@ -101,20 +86,12 @@ def pieces(path: Path) -> Iterator[memoryview]:
             size -= found.bytes
 
 
-def load(core: Core, path: Path) -> Loaded:
-    """Verify the file, load it, start the core; return the seconds of each."""
-    times = [time.perf_counter()]
+def load(core: Core, path: Path) -> None:
+    """Verify the whole file, then load it: no core is spoilt by a damaged one."""
     for _piece in pieces(path):
         pass
-    times.append(time.perf_counter())
     for piece in pieces(path):
         core.load(piece)
-    times.append(time.perf_counter())
-    started(core)
-    times.append(time.perf_counter())
-    return Loaded(
-        verify_s=times[1] - times[0], load_s=times[2] - times[1], start_s=times[3] - times[2]
-    )
 
 
 def drop_cache(path: Path) -> None:

@@ -19,53 +19,71 @@ enum wd_command_flag {
     ANY_FREE = BEFORE_AUTH | WHILE_LOADING
 };
 
+/* Who may use a command (forms of it that differ: wd_rights.c). */
+enum {
+    MAKES = WD_ROLE_PRODUCER | WD_ROLE_OPERATOR | WD_ROLE_ADMIN,
+    WORKS = WD_ROLE_WORKER | WD_ROLE_ADMIN,
+    READS = WD_ROLE_VIEWER | MAKES,
+    SEES = WD_ROLE_VIEWER | WD_ROLE_OPERATOR | WD_ROLE_ADMIN,
+    HEALS = WD_ROLE_OPERATOR | WD_ROLE_ADMIN,
+    RULES = WD_ROLE_ADMIN,
+    EVERY = WD_ROLES_ALL
+};
+
 typedef struct {
     const char *name;
     int (*run)(wd_call *k);      /* NULL: Python's */
     uint16_t args_min, args_max; /* without the name */
     uint8_t flags;
+    uint8_t roles; /* enum wd_role bits */
+    uint8_t bound; /* enum wd_bound: what of it is held to a token's handlers */
     const char *usage;
 } command;
 
 static const command commands[] = {
-    {"SCHEDULE", wd_verb_schedule, 3, WD_ARGS_MAX, TAKES_JOBS, "handler when payload [options]"},
-    {"LEASE", wd_verb_lease, 1, 16, GIVES_JOBS,
+    {"SCHEDULE", wd_verb_schedule, 3, WD_ARGS_MAX, TAKES_JOBS, MAKES, WD_BOUND_HANDLER,
+     "handler when payload [options]"},
+    {"LEASE", wd_verb_lease, 1, 16, GIVES_JOBS, WORKS, WD_BOUND_NAMES,
      "handler[,handler...] [COUNT n] [WAIT ms] [FOR ms] [WORKER name] [BOUND]"},
-    {"ACK", wd_verb_ack, 1, WD_ARGS_MAX, WRITES, "receipt [receipt ...]"},
-    {"EXTEND", wd_verb_extend, 1, WD_ARGS_MAX, WRITES, "receipt [receipt ...] [FOR ms]"},
-    {"DONE", wd_verb_done, 2, 2, WRITES, "receipt result"},
-    {"FAIL", wd_verb_fail, 1, 6, WRITES, "receipt [IN ms] [DEAD] [ERROR text]"},
-    {"RELEASE", wd_verb_release, 1, 3, WRITES, "receipt [IN ms]"},
-    {"CANCEL", wd_verb_cancel, 1, WD_ARGS_MAX, WRITES, "job [job ...]"},
-    {"RESCHEDULE", wd_verb_reschedule, 2, 2, WRITES, "job when"},
-    {"RUN", wd_verb_run, 1, 1, WRITES, "job"},
-    {"JOB", wd_verb_job, 1, 1, 0, "job"},
-    {"JOBS", wd_verb_jobs, 0, 16, 0,
+    {"ACK", wd_verb_ack, 1, WD_ARGS_MAX, WRITES, WORKS, WD_BOUND_RECEIPTS, "receipt [receipt ...]"},
+    {"EXTEND", wd_verb_extend, 1, WD_ARGS_MAX, WRITES, WORKS, WD_BOUND_RECEIPTS,
+     "receipt [receipt ...] [FOR ms]"},
+    {"DONE", wd_verb_done, 2, 2, WRITES, WORKS, WD_BOUND_RECEIPT, "receipt result"},
+    {"FAIL", wd_verb_fail, 1, 6, WRITES, WORKS, WD_BOUND_RECEIPT,
+     "receipt [IN ms] [DEAD] [ERROR text]"},
+    {"RELEASE", wd_verb_release, 1, 3, WRITES, WORKS, WD_BOUND_RECEIPT, "receipt [IN ms]"},
+    {"CANCEL", wd_verb_cancel, 1, WD_ARGS_MAX, WRITES, MAKES, WD_BOUND_JOBS, "job [job ...]"},
+    {"RESCHEDULE", wd_verb_reschedule, 2, 2, WRITES, MAKES, WD_BOUND_JOB, "job when"},
+    {"RUN", wd_verb_run, 1, 1, WRITES, MAKES, WD_BOUND_JOB, "job"},
+    {"JOB", wd_verb_job, 1, 1, 0, READS, WD_BOUND_JOB, "job"},
+    {"JOBS", wd_verb_jobs, 0, 16, 0, READS, WD_BOUND_OPTION,
      "[HANDLER h] [STATE s] [FROM when] [TO when] [KEYPREFIX p] [COUNT n] [CURSOR c]"},
-    {"DEAD", wd_verb_dead, 0, 16, 0,
+    {"DEAD", wd_verb_dead, 0, 16, 0, READS, WD_BOUND_OPTION,
      "[HANDLER h] [FROM when] [TO when] [KEYPREFIX p] [COUNT n] [CURSOR c]"},
-    {"COUNT", wd_verb_count, 0, 4, 0, "[HANDLER h] [STATE s]"},
-    {"HANDLERS", wd_verb_handlers, 0, 0, 0, ""},
-    {"HANDLER", wd_verb_handler, 1, 24, 0,
+    {"COUNT", wd_verb_count, 0, 4, 0, READS, WD_BOUND_OPTION, "[HANDLER h] [STATE s]"},
+    {"HANDLERS", wd_verb_handlers, 0, 0, 0, READS, WD_BOUND_REFUSED, ""},
+    {"HANDLER", wd_verb_handler, 1, 24, 0, EVERY, WD_BOUND_HANDLER,
      "handler|* [PAUSE|RESUME] [CONCURRENCY n] [RETRIES n] [LOST n] [BACKOFF ...] [LEASE ms] "
      "[TIMEOUT ms]"},
-    {"REQUEUE", wd_verb_requeue, 1, WD_ARGS_MAX, WRITES, "job [job ...]"},
-    {"PURGE", wd_verb_purge, 1, WD_ARGS_MAX, WRITES, "job [job ...]"},
-    {"PING", wd_verb_ping, 0, 1, ANY_FREE, "[message]"},
-    {"HELLO", NULL, 0, 7, ANY_FREE, "[2|3] [AUTH user token] [SETNAME name]"},
-    {"AUTH", NULL, 1, 2, ANY_FREE, "[name] token"},
-    {"QUIT", NULL, 0, 0, ANY_FREE, ""},
-    {"RESET", NULL, 0, 0, ANY_FREE, ""},
-    {"SELECT", NULL, 1, 1, WHILE_LOADING, "0"},
-    {"CLIENT", NULL, 1, 32, WHILE_LOADING, "ID|SETNAME|GETNAME|SETINFO|LIST|KILL"},
-    {"COMMAND", NULL, 0, WD_ARGS_MAX, WHILE_LOADING, "[DOCS|COUNT|INFO]"},
-    {"INFO", NULL, 0, 16, WHILE_LOADING, "[section ...]"},
-    {"CONFIG", NULL, 1, WD_ARGS_MAX, 0, "GET pattern [pattern ...]"},
-    {"TIME", NULL, 0, 0, 0, ""},
-    {"CLOCK", NULL, 0, 1, 0, "[ACCEPT]"},
-    {"SHUTDOWN", NULL, 0, 4, 0, ""},
-    {"SAVE", NULL, 0, 0, 0, ""},
-    {"BACKUP", NULL, 1, 1, 0, "START|END"},
+    {"REQUEUE", wd_verb_requeue, 1, WD_ARGS_MAX, WRITES, HEALS, WD_BOUND_JOBS, "job [job ...]"},
+    {"PURGE", wd_verb_purge, 1, WD_ARGS_MAX, WRITES, HEALS, WD_BOUND_JOBS, "job [job ...]"},
+    {"PING", wd_verb_ping, 0, 1, ANY_FREE, EVERY, WD_BOUND_NOTHING, "[message]"},
+    {"HELLO", NULL, 0, 7, ANY_FREE, EVERY, WD_BOUND_NOTHING,
+     "[2|3] [AUTH user token] [SETNAME name]"},
+    {"AUTH", NULL, 1, 2, ANY_FREE, EVERY, WD_BOUND_NOTHING, "[name] token"},
+    {"QUIT", NULL, 0, 0, ANY_FREE, EVERY, WD_BOUND_NOTHING, ""},
+    {"RESET", NULL, 0, 0, ANY_FREE, EVERY, WD_BOUND_NOTHING, ""},
+    {"SELECT", NULL, 1, 1, WHILE_LOADING, EVERY, WD_BOUND_NOTHING, "0"},
+    {"CLIENT", NULL, 1, 32, WHILE_LOADING, EVERY, WD_BOUND_NOTHING,
+     "ID|SETNAME|GETNAME|SETINFO|LIST|KILL"},
+    {"COMMAND", NULL, 0, WD_ARGS_MAX, WHILE_LOADING, EVERY, WD_BOUND_NOTHING, "[DOCS|COUNT|INFO]"},
+    {"INFO", NULL, 0, 16, WHILE_LOADING, EVERY, WD_BOUND_NOTHING, "[section ...]"},
+    {"CONFIG", NULL, 1, WD_ARGS_MAX, 0, SEES, WD_BOUND_REFUSED, "GET pattern [pattern ...]"},
+    {"TIME", NULL, 0, 0, 0, EVERY, WD_BOUND_NOTHING, ""},
+    {"CLOCK", NULL, 0, 1, 0, EVERY, WD_BOUND_NOTHING, "[ACCEPT]"},
+    {"SHUTDOWN", NULL, 0, 4, 0, RULES, WD_BOUND_REFUSED, ""},
+    {"SAVE", NULL, 0, 0, 0, HEALS, WD_BOUND_REFUSED, ""},
+    {"BACKUP", NULL, 1, 1, 0, RULES, WD_BOUND_REFUSED, "START|END"},
 };
 enum { COMMANDS = sizeof commands / sizeof commands[0] };
 
@@ -367,12 +385,14 @@ int wd_command_run(wd_commands *c, wd_session *s, const wd_span *argv, uint32_t 
     if (!cmd)
         return wd_refuse(&k, "UNKNOWN_COMMAND", "\"%.*s\" is no command; COMMAND DOCS lists them",
                          WD_SHOW(argv[0]));
+    if (!wd_rights_role(&k, cmd->name, cmd->roles)) return WD_DONE_FREE;
     if (c->loading && !(cmd->flags & WHILE_LOADING))
         return wd_refuse(&k, "LOADING",
                          "the log is being replayed; try again soon (INFO shows how far it is)");
     if (argc - 1 < cmd->args_min || argc - 1 > cmd->args_max)
         return wd_refuse(&k, "SYNTAX", "wrong number of arguments for %s; write %s%s%s", cmd->name,
                          cmd->name, cmd->usage[0] ? " " : "", cmd->usage);
+    if (!wd_rights_bound(&k, cmd->name, cmd->bound)) return WD_DONE_GATED;
     if (lacks_room(c, cmd)) {
         return wd_refuse(&k, "DISKFULL",
                          "the disk has no room for %s; make room where the data directory lies, "
@@ -389,6 +409,16 @@ int wd_command_info(uint32_t i, wd_command_facts *out)
                               .usage = commands[i].usage,
                               .args_min = commands[i].args_min,
                               .args_max = commands[i].args_max};
+    return WD_OK;
+}
+
+int wd_command_right(uint32_t i, wd_right *out)
+{
+    if (i >= COMMANDS) return wd_rights_form(i - COMMANDS, out);
+    *out = (wd_right){.command = commands[i].name,
+                      .form = "",
+                      .roles = commands[i].roles,
+                      .limited = commands[i].bound != WD_BOUND_REFUSED};
     return WD_OK;
 }
 
@@ -449,6 +479,7 @@ void wd_session_close(wd_commands *c, wd_session *s, uint64_t sent_offset)
     g = (const wd_grant *)(const void *)s->bound.p;
     for (size_t i = 0; i < s->bound.n / sizeof *g; i++)
         wd_engine_unbound(c->e, g[i].id, g[i].lsn);
+    wd_buf_free(&s->globs);
     wd_buf_free(&s->out);
     wd_buf_free(&s->grants);
     wd_buf_free(&s->bound);

@@ -10,6 +10,16 @@
 
 enum wd_disk_room { WD_DISK_OK = 0, WD_DISK_TIGHT = 1, WD_DISK_LOW = 2, WD_DISK_FULL = 3 };
 
+/* What a connection may do: bits, because a row of the command table names several. */
+enum wd_role {
+    WD_ROLE_VIEWER = 1,   /* looks */
+    WD_ROLE_PRODUCER = 2, /* makes jobs, and changes those that wait */
+    WD_ROLE_WORKER = 4,   /* takes jobs and says how they ended */
+    WD_ROLE_OPERATOR = 8, /* all of that but taking jobs; heals, pauses, closes connections */
+    WD_ROLE_ADMIN = 16,   /* everything */
+    WD_ROLES_ALL = 31
+};
+
 /* A job handed to this session whose reply has not left wholly yet, or that is bound to it. */
 typedef struct {
     uint64_t id, lsn;   /* the grant: job and lsn of its LEASED record */
@@ -31,6 +41,8 @@ typedef struct wd_session {
     uint8_t authed;  /* may use commands behind AUTH */
     uint8_t blocked; /* the kernel refused bytes: no lease is given */
     uint8_t closing; /* no more commands are read */
+    uint8_t roles;   /* enum wd_role bits: which commands it may use */
+    wd_buf globs;    /* "mail.*,pay": only these handlers; empty = all */
     char name[64];   /* CLIENT SETNAME / HELLO SETNAME, "" = none */
     char user[64];   /* AUTH name, "" = none */
 } wd_session;
@@ -93,5 +105,18 @@ typedef struct {
     uint32_t args_min, args_max; /* without the name */
 } wd_command_facts;
 int wd_command_info(uint32_t i, wd_command_facts *out);
+
+/* The i-th right: first the rows of the table (form ""), then the forms of commands that differ
+ * from their row: form is their first argument, or "*" = with any option. WD_EGONE behind them. */
+typedef struct {
+    const char *command, *form; /* static text */
+    uint32_t roles;             /* enum wd_role bits that may use it */
+    uint32_t limited;           /* 1: also when limited to some handlers */
+} wd_right;
+int wd_command_right(uint32_t i, wd_right *out);
+
+/* Rights of a session that has signed in (roles != 0) or out (0): globs are handlers, "name" or
+ * "prefix*", with commas between; none = all. WD_OK, WD_ENOMEM (nothing changed). */
+int wd_session_set_rights(wd_session *s, uint32_t roles, wd_span globs);
 
 #endif /* WD_COMMAND_H */

@@ -389,7 +389,7 @@ uint64_t wd_conn_memory(const wd_conn *c)
 {
     const wd_session *s = &c->session;
     return sizeof *c + c->in.cap + c->marks.cap + c->kept.cap + s->out.cap + s->grants.cap +
-           s->bound.cap;
+           s->bound.cap + s->globs.cap;
 }
 
 void wd_conn_free_buffers(wd_conn *c)

@@ -118,6 +118,7 @@ wd_conn *wd_conns_open(wd_conns *s, int fd)
     c->session.handle = i | (uint64_t)s->gens[i] << 32;
     c->session.resp = 2;
     c->session.authed = !s->runner.auth_required;
+    c->session.roles = c->session.authed ? WD_ROLES_ALL : 0;
     c->fd = fd;
     c->id = s->next_id++;
     c->opened_ms = c->input_ms = s->mono_ms;

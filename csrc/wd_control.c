@@ -108,3 +108,16 @@ int wd_core_command(uint32_t i, const char **out_name, const char **out_usage,
     *out_args_max = facts.args_max;
     return WD_OK;
 }
+
+int wd_core_right(uint32_t i, const char **out_command, const char **out_form, uint32_t *out_roles,
+                  int *out_limited)
+{
+    wd_right right;
+    int status = wd_command_right(i, &right);
+    if (status != WD_OK) return status;
+    *out_command = right.command;
+    *out_form = right.form;
+    *out_roles = right.roles;
+    *out_limited = (int)right.limited;
+    return WD_OK;
+}

@@ -58,6 +58,11 @@ void wd_core_engine_figures(const wd_core *c, wd_engine_figures *out);
  * it. */
 int wd_core_command(uint32_t i, const char **out_name, const char **out_usage,
                     uint32_t *out_args_min, uint32_t *out_args_max);
+/* Who may use what, for COMMAND and the tests: rows of the table (form ""), then forms that differ
+ * (wd_command.h). roles: enum wd_role bits; limited: 1 = also with a token for some handlers only.
+ * WD_EGONE behind them. */
+int wd_core_right(uint32_t i, const char **out_command, const char **out_form, uint32_t *out_roles,
+                  int *out_limited);
 /* cffi: end */
 
 #endif /* WD_CONTROL_H */

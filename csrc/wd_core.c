@@ -163,6 +163,11 @@ int wd_core_set_disk_room(wd_core *c, int room)
     return WD_OK;
 }
 
+uint32_t wd_core_conns(const wd_core *c)
+{
+    return wd_conns_count(c->conns);
+}
+
 uint32_t wd_core_unflushed(const wd_core *c)
 {
     uint32_t n = 0;
@@ -326,6 +331,7 @@ static void describe(const wd_core *c, const wd_conn *k, wd_conn_info *out)
         .blocked = s->blocked,
         .fed = k->fd < 0,
         .parked = k->parked,
+        .roles = s->roles,
     };
     memcpy(out->addr, k->addr, sizeof out->addr);
     memcpy(out->local, k->local, sizeof out->local);
@@ -380,15 +386,23 @@ int wd_core_conn_set_name(wd_core *c, uint64_t handle, const char *name, size_t 
     return WD_OK;
 }
 
-int wd_core_conn_set_user(wd_core *c, uint64_t handle, const char *user, size_t n, int authed)
+int wd_core_conn_set_user(wd_core *c, uint64_t handle, const char *user, size_t n)
 {
     wd_conn *k = wd_conns_find(c->conns, handle);
     if (!k) return WD_EGONE;
     if (n >= sizeof k->session.user) return WD_EINVAL;
     memset(k->session.user, 0, sizeof k->session.user);
     memcpy(k->session.user, user, n);
-    k->session.authed = authed != 0;
     return WD_OK;
+}
+
+int wd_core_conn_set_rights(wd_core *c, uint64_t handle, uint32_t roles, const char *globs,
+                            size_t n)
+{
+    wd_conn *k = wd_conns_find(c->conns, handle);
+    if (!k) return WD_EGONE;
+    if (roles > WD_ROLES_ALL) return WD_EINVAL;
+    return wd_session_set_rights(&k->session, roles, (wd_span){(const uint8_t *)globs, n});
 }
 
 int wd_core_conn_set_closing(wd_core *c, uint64_t handle)

@@ -69,6 +69,8 @@ void wd_core_stop_reading(wd_core *c);
  * is taken), 2 little left in this one (none is handed out), 3 next to nothing (no record is made).
  * When a frame did not fit, it is 3 by itself until it does; the core tries each second. */
 int wd_core_set_disk_room(wd_core *c, int room);
+/* Connections, fed ones included. */
+uint32_t wd_core_conns(const wd_core *c);
 /* Connections with bytes not taken by the kernel or a command not answered. */
 uint32_t wd_core_unflushed(const wd_core *c);
 /* WD_OK, or the status with which the log failed. */
@@ -120,6 +122,7 @@ typedef struct {
     uint64_t commands;
     uint32_t leases_unsent, leases_bound;
     int resp, authed, blocked, fed, parked;       /* parked: enum wd_conn_parked */
+    uint32_t roles;                               /* enum wd_role bits */
     char addr[64], local[64], name[64], user[64]; /* local: our end */
 } wd_conn_info;
 
@@ -129,7 +132,11 @@ int wd_core_conn_next(const wd_core *c, uint32_t *cursor, wd_conn_info *out);
 int wd_core_conn_kill(wd_core *c, uint64_t handle); /* closed at the next round */
 int wd_core_conn_set_resp(wd_core *c, uint64_t handle, int resp);
 int wd_core_conn_set_name(wd_core *c, uint64_t handle, const char *name, size_t n); /* n < 64 */
-int wd_core_conn_set_user(wd_core *c, uint64_t handle, const char *user, size_t n, int authed);
+int wd_core_conn_set_user(wd_core *c, uint64_t handle, const char *user, size_t n); /* n < 64 */
+/* roles: enum wd_role bits, 0 = signed out; globs: "mail.*,pay", empty = every handler. WD_OK,
+ * WD_EGONE, WD_EINVAL, WD_ENOMEM. */
+int wd_core_conn_set_rights(wd_core *c, uint64_t handle, uint32_t roles, const char *globs,
+                            size_t n);
 /* Close when what it is owed has left: the reply being made, a waiting LEASE's empty array. */
 int wd_core_conn_set_closing(wd_core *c, uint64_t handle);
 

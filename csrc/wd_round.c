@@ -52,6 +52,7 @@ void wd_round_begin(wd_core *c)
 {
     if (!c->options.hand_clock) wd_clock_read(&c->now);
     c->rounds++;
+    wd_commit_begin_round(c->commit, c->now.mono_ms);
     /* A frame that did not fit says more than what the owner last saw. */
     int stalled = wd_commit_is_stalled(c->commit);
     wd_commands_set_disk(c->commands, stalled ? WD_DISK_FULL : c->disk_room);

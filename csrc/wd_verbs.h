@@ -4,6 +4,7 @@
  *   wd_verbs_lease.c  LEASE, ACK, DONE, FAIL, RELEASE, EXTEND
  *   wd_verbs_show.c   JOB, JOBS, DEAD, COUNT, HANDLERS, HANDLER
  *   wd_wait.c         LEASE calls that wait
+ *   wd_rights.c       which role may use which command, and for which handlers
  */
 #ifndef WD_VERBS_H
 #define WD_VERBS_H
@@ -99,6 +100,28 @@ int wd_unknown_option(wd_call *k, uint32_t i);
 int wd_option_once(wd_call *k, uint32_t i, uint32_t bit, uint32_t *given);
 int wd_no_room(wd_call *k, const char *why);
 wd_span wd_cut(wd_span s, size_t most);
+
+/* ---- wd_rights.c ---- */
+/* What of a command a token that is limited to some handlers is held to. */
+enum wd_bound {
+    WD_BOUND_NOTHING = 0, /* names no handler */
+    WD_BOUND_NAMES,       /* argument 1: handlers and prefixes, with commas between */
+    WD_BOUND_HANDLER,     /* argument 1: a handler */
+    WD_BOUND_JOB,         /* argument 1: a job */
+    WD_BOUND_JOBS,        /* all arguments: jobs */
+    WD_BOUND_RECEIPT,     /* argument 1: a receipt */
+    WD_BOUND_RECEIPTS,    /* all arguments: receipts */
+    WD_BOUND_OPTION,      /* must have the option HANDLER h */
+    WD_BOUND_REFUSED      /* shows or changes what is not one handler's: not at all */
+};
+/* May this call be made by these roles, bound like this? The forms table overrides both. Else it is
+ * refused with NOPERM, and 0 returned. */
+int wd_rights_role(wd_call *k, const char *name, uint32_t roles);
+int wd_rights_bound(wd_call *k, const char *name, int bound);
+/* Is this job, if there is one, within what the session is limited to? Else refused. */
+int wd_rights_job(wd_call *k, uint64_t id);
+/* The i-th form; WD_EGONE behind the last. */
+int wd_rights_form(uint32_t i, wd_right *out);
 
 /* ---- verbs: enum wd_done or WD_ENOMEM ---- */
 int wd_verb_ping(wd_call *k);

@@ -177,6 +177,8 @@ int wd_verb_schedule(wd_call *k)
     if (!wd_arg_when(k, 2, "time", &job.due)) return WD_DONE_FREE;
     if (!take_options(k, &job)) return WD_DONE_FREE;
     if (!check_target(k, &job)) return WD_DONE_FREE;
+    if (k->s->globs.n && job.key.n && !wd_rights_job(k, wd_engine_key_id(k->c->e, job.key)))
+        return WD_DONE_GATED; /* the key is held by a job of a handler that is not its */
     int answer = wd_engine_schedule(k->c->e, &job, &r);
     switch ((enum wd_answer)answer) {
     case WD_A_EXISTS:

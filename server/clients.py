@@ -36,6 +36,8 @@ class Core(Protocol):
         name: str | None = None,
         user: str | None = None,
         authed: bool | None = None,
+        roles: int | None = None,
+        globs: str = "",
     ) -> None:
         """Change what is given; a connection that is gone is left alone."""
         ...

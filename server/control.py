@@ -16,10 +16,11 @@ from dataclasses import dataclass
 from typing import Final, Protocol
 
 from server.answers import OK, Outcome, RefusedError, read_name, read_word, show
-from server.auth import DEFAULT_USER, Tokens
+from server.auth import Token
 from server.clients import Clients
 from server.clients import Core as ClientsCore
 from server.clock import Clock
+from server.signin import SignIn
 from server.verbs import VERBS, Verb
 from wheel.engine.facts import Session
 from wheel.wire import Answer, ReplyError, Simple
@@ -92,13 +93,13 @@ class Control:
         server: Server,
         identity: Identity,
         clock: Clock,
-        tokens: Tokens | None,
+        sign_in: SignIn,
     ) -> None:
         self._core = core
         self._server = server
         self._identity = identity
         self._clock = clock
-        self._tokens = tokens
+        self._sign_in = sign_in
         self._clients = Clients(core)
         self._commands: dict[str, Callable[[Session, Sequence[bytes]], Outcome]] = {
             "HELLO": self._hello,
@@ -121,10 +122,6 @@ class Control:
     def names(self) -> frozenset[str]:
         """Return the commands that are answered here."""
         return frozenset(self._commands)
-
-    def set_tokens(self, tokens: Tokens) -> None:
-        """Take another list of tokens; who is signed in stays so."""
-        self._tokens = tokens
 
     def answer(self, handle: int, argv: Sequence[bytes]) -> Outcome:
         """Return what to do about one command.
@@ -153,25 +150,27 @@ class Control:
             if args[0] not in {b"2", b"3"}:
                 raise RefusedError("NOPROTO", "unsupported protocol version, use 2 or 3")
             resp = int(args[0])
-        user: str | None = None
+        token: Token | None = None
+        signs_in = False
         name: str | None = None
         rest = list(args[1:])
         while rest:
             option = read_word(rest[0])
             if option == "AUTH" and len(rest) >= 3:
-                found = self._find(rest[1], rest[2])
-                if found is None:
+                token = self._sign_in.find(session, rest[1], rest[2])
+                if token is None and self._sign_in.is_needed:
                     return self._wrong_token()
-                user, rest = found, rest[3:]
+                signs_in, rest = True, rest[3:]
             elif option == "SETNAME" and len(rest) >= 2:
                 name, rest = read_name(rest[1], "the connection's name"), rest[2:]
             else:
                 raise RefusedError("SYNTAX", f"{show(rest[0])!r} in HELLO, see HELLO's options")
-        if user is None and not session.authed:
+        if signs_in:
+            self._sign_in.enter(session.handle, token, resp=resp, name=name)
+        elif session.authed:
+            self._core.set_session(session.handle, resp=resp, name=name)
+        else:
             raise RefusedError("NOAUTH", "sign in: HELLO 3 AUTH name token, or AUTH token before")
-        self._core.set_session(
-            session.handle, resp=resp, name=name, user=user, authed=True if user else None
-        )
         return Outcome(value=self._hello_map(session, resp))
 
     def _hello_map(self, session: Session, resp: int) -> dict[str, Answer]:
@@ -191,23 +190,15 @@ class Control:
         """AUTH [name] token."""
         if len(args) > 2:
             raise RefusedError("SYNTAX", "AUTH takes [name] token")
-        if self._tokens is None:
+        if not self._sign_in.is_needed:
             raise RefusedError(
                 "ERR", "AUTH was called, but this server has no --token-file: nothing to sign in to"
             )
-        user = self._find(args[0] if len(args) == 2 else None, args[-1])
-        if user is None:
+        token = self._sign_in.find(session, args[0] if len(args) == 2 else None, args[-1])
+        if token is None:
             return self._wrong_token()
-        self._core.set_session(session.handle, user=user, authed=True)
+        self._sign_in.enter(session.handle, token)
         return Outcome(value=OK)
-
-    def _find(self, name: bytes | None, secret: bytes) -> str | None:
-        """Return who signs in; without a token file everybody may, under the default name."""
-        if self._tokens is None:
-            return DEFAULT_USER
-        wanted = None if name is None else name.decode("latin-1")
-        token = self._tokens.find(wanted, secret)
-        return None if token is None else token.name
 
     def _wrong_token(self) -> Outcome:
         return Outcome(
@@ -224,9 +215,7 @@ class Control:
 
     def _reset(self, session: Session, _args: Sequence[bytes]) -> Outcome:
         self._clients.forget(session.handle)
-        self._core.set_session(
-            session.handle, resp=2, name="", user="", authed=self._tokens is None
-        )
+        self._sign_in.leave(session.handle)
         return Outcome(value=Simple("RESET"))
 
     def _quit(self, _session: Session, _args: Sequence[bytes]) -> Outcome:
@@ -315,7 +304,17 @@ def _command_row(verb: Verb) -> Answer:
     """Return one element of COMMAND: name, arity, flags, first key, last key, step, and so on."""
     key = 1 if verb.key else 0
     flags = [Simple(flag) for flag in verb.flags]
-    return [verb.name.lower(), verb.arity, flags, key, key, key, [], [], [], []]
+    forms: list[Answer] = [
+        [f"{verb.name}|{form}".lower(), -2, flags, key, key, key, _categories(roles), [], [], []]
+        for form, roles in verb.forms.items()
+    ]
+    roles = _categories(verb.roles)
+    return [verb.name.lower(), verb.arity, flags, key, key, key, roles, [], [], forms]
+
+
+def _categories(roles: Sequence[str]) -> list[Answer]:
+    """Return roles in the place where Redis has categories of commands: ``@viewer``."""
+    return [Simple(f"@{role}") for role in roles]
 
 
 def _command_docs(verb: Verb) -> Answer:

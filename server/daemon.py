@@ -20,6 +20,7 @@ import importlib.util
 import os
 import signal
 import socket
+import ssl
 import traceback
 from collections.abc import Callable, Mapping
 from typing import Final
@@ -33,12 +34,15 @@ from server.clock import Clock
 from server.control import Control, Identity
 from server.info import render
 from server.keeper import Keeper, Room
-from server.listener import check_exposure, open_sockets, shown_address
+from server.listener import check_exposure, open_sockets, open_tls, shown_address
 from server.refusals import ERRORS, EXIT_FAILED, EXIT_IO, EXIT_OK, refusal
 from server.replay import rel_now_ms, replay
 from server.saving import answer_backup_end, answer_backup_start, answer_save
 from server.settings import JOBS_MAX, Fsync, Settings, SettingsError, resolve_listen
+from server.signin import Closing, SignIn
 from server.state import State
+from server.tls import make_context
+from server.tls_server import TlsServer
 from server.turns import Turns
 from server.watch import Watch
 from wal.disk import RealDisk
@@ -90,6 +94,7 @@ class Daemon:
         self._stop = asyncio.Event()
         self._reason = ""
         self._tokens: Tokens | None = None
+        self._tls: TlsServer | None = None
         self._wal: FileLog | None = None  # once it is open for writing
         self._failed = False  # the log
         self._faulty = False  # this program
@@ -131,11 +136,17 @@ class Daemon:
             segment_bytes=settings.segment_bytes,
         )
         try:
-            return await self._run_store(store, open_sockets(addresses, settings.port))
+            tls = None if settings.tls is None else open_tls(settings.tls, self._tokens)
+            return await self._run_store(store, open_sockets(addresses, settings.port), tls)
         finally:
             (self._wal or store).close()
 
-    async def _run_store(self, store: Store, listeners: list[socket.socket]) -> int:
+    async def _run_store(
+        self,
+        store: Store,
+        listeners: list[socket.socket],
+        tls: tuple[ssl.SSLContext, list[socket.socket]] | None,
+    ) -> int:
         """Serve a locked store; closing it is the caller's."""
         with Core(self._core_options(store.uuid)) as core:
             state = State(
@@ -150,13 +161,28 @@ class Daemon:
             )
             for listener in listeners:
                 core.listen(listener.detach())
+            if tls is not None:
+                state.listen_tls = ", ".join(shown_address(listener) for listener in tls[1])
+            state.sign_in = sign_in = SignIn(core, self._clock, self._tokens)
             turns = Turns(
                 core,
-                self._make_control(core, state),
+                self._make_control(core, state, sign_in),
                 logger=self._log,
                 on_moved=state.log_moved,
                 on_failed=self._on_log_failed,
+                after_round=self._feed,
             )
+            if tls is not None:
+                state.tls = self._tls = TlsServer(
+                    core=core,
+                    sign_in=sign_in,
+                    context=tls[0],
+                    listeners=tls[1],
+                    clients_max=self._settings.clients_max,
+                    soon=turns.soon,
+                )
+            loop = asyncio.get_running_loop()
+            loop.add_signal_handler(signal.SIGHUP, self._reload, sign_in, turns)
             self._log.info(
                 "server_started",
                 version=VERSION,
@@ -167,10 +193,19 @@ class Daemon:
                 listen=state.listen,
             )
             turns.start()
+            if self._tls is not None:
+                self._tls.start()
             try:
                 return await self._run_core(core, turns, store, state)
             finally:
                 turns.stop()
+                if self._tls is not None:
+                    self._tls.abort()
+
+    def _feed(self) -> None:
+        """Move the bytes of TLS connections, behind each round."""
+        if self._tls is not None:
+            self._tls.after_round()
 
     def _core_options(self, store: bytes) -> CoreOptions:
         settings = self._settings
@@ -187,16 +222,14 @@ class Daemon:
             sync=Sync(settings.fsync.code),
         )
 
-    def _make_control(self, core: Core, state: State) -> Control:
-        control = Control(
+    def _make_control(self, core: Core, state: State, sign_in: SignIn) -> Control:
+        return Control(
             core=core,
             server=Shown(state, self.shut_down),
             identity=Identity(version=VERSION, store=state.store.hex()),
             clock=self._clock,
-            tokens=self._tokens,
+            sign_in=sign_in,
         )
-        asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, self._reload, control)
-        return control
 
     async def _run_core(self, core: Core, turns: Turns, store: Store, state: State) -> int:
         """Replay, serve, stop."""
@@ -229,13 +262,15 @@ class Daemon:
         try:
             turns.soon()
             self._say_ready(state)
-            await self._serve(state)
+            await self._serve(state, turns)
             await checkpointer.stop()
             if not self._failed:
                 await self._drain(core, turns)
         finally:
             turns.stop()
             keeper.stop()
+            if self._tls is not None and not self._failed:
+                self._tls.close()
             await making
             core.close()
         return self._close_log(log)
@@ -362,6 +397,7 @@ class Daemon:
         self._log.info(
             "server_ready",
             listen=state.listen,
+            **({"listen_tls": state.listen_tls} if state.listen_tls else {}),
             term=state.term,
             lsn=state.core.lsn(),
             took_s=self._seconds_since(self._started_ns),
@@ -371,7 +407,7 @@ class Daemon:
 
     # ---------------------------------------------------------------- running
 
-    async def _serve(self, state: State) -> None:
+    async def _serve(self, state: State, turns: Turns) -> None:
         """Wait for the stop; look at the counters each second meanwhile."""
         watch = Watch(
             state,
@@ -383,6 +419,8 @@ class Daemon:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._stop.wait(), WATCH_S)
             watch.look()
+            if state.sign_in is not None:
+                self._close_some(state.sign_in.expire(), turns)
 
     def shut_down(self, reason: str) -> None:
         """Begin an orderly stop; again: nothing new."""
@@ -419,8 +457,9 @@ class Daemon:
         self._faulty = True
         self.shut_down("a fault in the server")
 
-    def _reload(self, control: Control) -> None:
-        """SIGHUP: read the token file again; a file that is wrong changes nothing."""
+    def _reload(self, sign_in: SignIn, turns: Turns) -> None:
+        """SIGHUP: read tokens and certificates again; a file that is wrong changes nothing."""
+        self._reload_tls()
         path = self._settings.token_file
         if path is None:
             return
@@ -429,14 +468,40 @@ class Daemon:
         except TokenFileError as error:
             self._log.error("tokens_refused", error=str(error), hint="the old ones stay in force")
             return
-        control.set_tokens(tokens)
         self._log.info("tokens_reloaded", tokens_count=len(tokens.lines))
+        self._close_some(sign_in.replace(tokens), turns)
+
+    def _reload_tls(self) -> None:
+        """Take the certificates as they are now, for those who come from now on."""
+        if self._tls is None or self._settings.tls is None:
+            return
+        try:
+            self._tls.context = make_context(self._settings.tls)
+        except SettingsError as error:
+            self._log.error("certificates_refused", error=str(error), hint="the old ones serve on")
+            return
+        self._log.info("certificates_reloaded")
+
+    def _close_some(self, closing: Closing, turns: Turns) -> None:
+        """Take a step of closing whose token is gone; the next one when others had their turn."""
+        if self._stop.is_set():
+            return
+        try:
+            next(closing)
+        except StopIteration as end:
+            if end.value:
+                self._log.info("tokens_revoked", connections=end.value)
+            turns.soon()  # what was killed is closed at the end of a round
+            return
+        asyncio.get_running_loop().call_soon(self._close_some, closing, turns)
 
     # ---------------------------------------------------------------- the way down
 
     async def _drain(self, core: Core, turns: Turns) -> None:
         """Answer what waits and what was read, and let the replies leave."""
         core.stop_reading()
+        if self._tls is not None:
+            self._tls.stop_reading()
         try:
             await asyncio.wait_for(turns.flush(), FLUSH_S)
         except TimeoutError:

@@ -1,10 +1,12 @@
 """Listening sockets, and the rule that nobody listens to the world without tokens."""
 
 import socket
+import ssl
 from typing import Final
 
 from server.auth import Tokens
-from server.settings import SettingsError, is_loopback
+from server.settings import SettingsError, TlsOptions, is_loopback, resolve_listen
+from server.tls import make_context
 
 BACKLOG: Final = 511
 
@@ -13,13 +15,16 @@ class ListenError(Exception):
     """The address cannot be listened on just now; the text says which and what to do."""
 
 
-def check_exposure(host: str, addresses: list[str], tokens: Tokens | None) -> None:
+def check_exposure(
+    host: str, addresses: list[str], tokens: Tokens | None, option: str = "--listen"
+) -> None:
     """Refuse to be reachable from other machines without sign-in.
 
     Args:
         host: as the user wrote it, for the error.
         addresses: every numeric address it stands for.
         tokens: of the token file; None = there is no such file.
+        option: which option named it.
 
     Raises:
         SettingsError: one of them is not loopback and there is no token.
@@ -28,7 +33,7 @@ def check_exposure(host: str, addresses: list[str], tokens: Tokens | None) -> No
     if outside and (tokens is None or not tokens.lines):
         shown = host if host == outside[0] else f"{host} ({outside[0]})"
         raise SettingsError(
-            f"--listen {shown} can be reached from other machines, and without --token-file"
+            f"{option} {shown} can be reached from other machines, and without --token-file"
             " naming a file that holds a token anybody there could use this server: make one"
             " with `wheeld token create`, or listen on 127.0.0.1"
         )
@@ -61,9 +66,24 @@ def open_sockets(
             listener.close()
         raise ListenError(
             f"cannot listen on {address} port {port}: {error.strerror}; is another server"
-            " running there? --listen takes another address"
+            " running there? --listen and --tls-listen take another address"
         ) from error
     return opened
+
+
+def open_tls(
+    options: TlsOptions, tokens: Tokens | None
+) -> tuple[ssl.SSLContext, list[socket.socket]]:
+    """Return the context of TLS and the sockets to listen on with it.
+
+    Raises:
+        SettingsError: a file cannot be used, or others could reach it without signing in.
+        ListenError: an address cannot be listened on.
+    """
+    addresses = resolve_listen(options.host, options.port)
+    check_exposure(options.host, [address for _, address in addresses], tokens, "--tls-listen")
+    context = make_context(options)
+    return context, open_sockets(addresses, options.port)
 
 
 def shown_address(listener: socket.socket) -> str:

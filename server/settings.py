@@ -17,6 +17,7 @@ from typing import Final
 
 DEFAULT_HOST: Final = "127.0.0.1"
 DEFAULT_PORT: Final = 8463  # T-I-M-E on a phone's keypad
+DEFAULT_TLS_PORT: Final = 8464
 DEFAULT_LISTEN: Final = f"{DEFAULT_HOST}:{DEFAULT_PORT}"
 
 CLIENTS_MAX_DEFAULT: Final = 10_000
@@ -58,6 +59,27 @@ class Fsync(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TlsOptions:
+    """How to speak TLS.
+
+    Attributes:
+        host: name or address to listen on.
+        port: TCP port; 0 = a free one, named in the ready line.
+        certificate: PEM file, ours first, then those that vouch for it.
+        key: PEM file of its key, not encrypted.
+        client_ca: PEM file of those that vouch for clients; None = clients show nothing.
+        client_required: a client must show a certificate.
+    """
+
+    host: str
+    port: int
+    certificate: Path
+    key: Path
+    client_ca: Path | None = None
+    client_required: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     """The options of one server.
 
@@ -72,6 +94,7 @@ class Settings:
         strict_handlers: refuse jobs for a handler that nobody has ever served.
         payload_bytes_max: of one job.
         segment_bytes: size of a log file.
+        tls: how to speak TLS, on a port of its own; None = not.
         checkpoint_after_bytes: a checkpoint is made when the log behind the last one is longer than
             this, and than three quarters of that one.
         keep_checkpoints: generations to keep: the newest, and what to fall back to.
@@ -87,6 +110,7 @@ class Settings:
     strict_handlers: bool = False
     payload_bytes_max: int = PAYLOAD_BYTES_MAX
     segment_bytes: int = SEGMENT_BYTES
+    tls: TlsOptions | None = None
     checkpoint_after_bytes: int = CHECKPOINT_AFTER_BYTES
     keep_checkpoints: int = KEEP_CHECKPOINTS
 
@@ -118,6 +142,38 @@ class Settings:
             raise SettingsError(f"--data {self.data} is not an absolute path")
 
 
+def make_tls_options(
+    *,
+    listen: tuple[str, int] | None,
+    certificate: Path | None,
+    key: Path | None,
+    client_ca: Path | None,
+    client_auth: str | None,
+) -> TlsOptions | None:
+    """Return what the options say together; None = no TLS.
+
+    Raises:
+        SettingsError: one of them needs another.
+    """
+    others = (certificate, key, client_ca, client_auth)
+    if listen is None:
+        if any(option is not None for option in others):
+            raise SettingsError("the options --tls-* need --tls-listen HOST:PORT")
+        return None
+    if certificate is None or key is None:
+        raise SettingsError("--tls-listen needs --tls-cert and --tls-key, PEM files")
+    if client_auth is not None and client_ca is None:
+        raise SettingsError("--tls-client-auth needs --tls-client-ca, a PEM file")
+    return TlsOptions(
+        host=listen[0],
+        port=listen[1],
+        certificate=certificate.absolute(),
+        key=key.absolute(),
+        client_ca=None if client_ca is None else client_ca.absolute(),
+        client_required=client_auth == "required",
+    )
+
+
 def _within(what: str, value: int, low: int, high: int) -> None:
     if not low <= value <= high:
         raise SettingsError(f"{what} is {value}, it must lie in {low}..{high}")
@@ -140,7 +196,9 @@ def parse_size_bytes(text: str) -> int:
     return size_bytes
 
 
-def parse_listen(text: str) -> tuple[str, int]:
+def parse_listen(
+    text: str, *, option: str = "--listen", default_port: int = DEFAULT_PORT
+) -> tuple[str, int]:
     """Return host and port of ``HOST:PORT``, ``[::1]:8463``, ``HOST`` or ``:PORT``.
 
     Raises:
@@ -148,14 +206,14 @@ def parse_listen(text: str) -> tuple[str, int]:
     """
     host, separator, port = text.strip().rpartition(":")
     if not separator or text.endswith("]"):
-        host, port = text.strip(), str(DEFAULT_PORT)
+        host, port = text.strip(), str(default_port)
     bracketed = host.startswith("[") and host.endswith("]")
     if bracketed:
         host = host[1:-1]
     elif ":" in host:
-        raise SettingsError(f"--listen {text!r}: write an IPv6 address in brackets, [::1]:8463")
+        raise SettingsError(f"{option} {text!r}: write an IPv6 address in brackets, [::1]:8463")
     if not (port.isascii() and port.isdigit()) or int(port) > 65_535:
-        raise SettingsError(f"--listen {text!r}: the port is a number in 0..65535")
+        raise SettingsError(f"{option} {text!r}: the port is a number in 0..65535")
     return host or DEFAULT_HOST, int(port)
 
 
@@ -222,7 +280,9 @@ def resolve_listen(host: str, port: int) -> list[tuple[socket.AddressFamily, str
             host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE | socket.AI_ADDRCONFIG
         )
     except OSError as error:
-        raise SettingsError(f"--listen {host!r} does not resolve: {error}") from error
+        raise SettingsError(
+            f"the address {host!r} to listen on does not resolve: {error}"
+        ) from error
     addresses = [(family, str(address[0])) for family, _, _, _, address in found]
     return list(dict.fromkeys(addresses))
 

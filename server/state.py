@@ -16,6 +16,8 @@ from server.info import REDIS_VERSION, Section, Value, pairs, resident_bytes, sh
 from server.keeper import Keeper
 from server.replay import Progress
 from server.settings import Fsync, Settings
+from server.signin import ADDRESSES_MAX, ATTEMPTS_PER_S, Guesses, SignIn
+from server.tls_server import HANDSHAKES_MAX, HANDSHAKES_OF_ONE_MAX, TlsServer
 from server.watch import HELD_MS, Seen
 from wal.log import FileLog
 from wheel.engine.core import Core, FigureKind
@@ -45,6 +47,9 @@ class State:
         checkpointer: makes checkpoints, None while replaying.
         term: 0 while replaying.
         loading: whether the log is still replayed.
+        sign_in: who may do what.
+        tls: the connections that speak TLS, None = none may.
+        listen_tls: every address that TLS is spoken on, for people.
     """
 
     settings: Settings
@@ -61,6 +66,9 @@ class State:
     checkpointer: Checkpointer | None = None
     term: int = 0
     loading: bool = True
+    sign_in: SignIn | None = None
+    tls: TlsServer | None = None
+    listen_tls: str = ""
 
     def sections(self) -> Mapping[str, Section]:
         """Return INFO's sections, in order."""
@@ -205,6 +213,7 @@ class State:
             held_ms=engine["held_ms"],
             clock_steps=engine["clock_steps"],
             suspends=engine["suspends"],
+            handshakes_failed=0 if self.tls is None else self.tls.failed + self.tls.timed_out,
             sync_max_ns=0 if self.log is None else self.log.stats().sync_ns_max,
             memory_bytes=stats["memory_bytes"],
         )
@@ -251,6 +260,8 @@ class State:
                     "closed": stats["preauth_timeouts"],
                 }
             ),
+            "limit_wrong_tokens": self._wrong_tokens(),
+            **self._handshakes(),
             "limit_payload": pairs({"max_bytes": self.settings.payload_bytes_max}),
             "limit_dead_list": pairs(
                 {"now": engine["jobs_dead"], "dropped": engine["dead_dropped"]}
@@ -263,6 +274,35 @@ class State:
             ),
             "limit_texts": pairs({"dropped": engine["texts_dropped"]}),
         }
+
+    def _handshakes(self) -> Section:
+        if self.tls is None:
+            return {}
+        return {
+            "limit_tls_handshakes": pairs(
+                {
+                    "max": HANDSHAKES_MAX,
+                    "max_of_one": HANDSHAKES_OF_ONE_MAX,
+                    "now": self.tls.shaking,
+                    "done": self.tls.handshakes,
+                    "failed": self.tls.failed,
+                    "timed_out": self.tls.timed_out,
+                    "refused": self.tls.refused,
+                }
+            )
+        }
+
+    def _wrong_tokens(self) -> str:
+        guesses = Guesses() if self.sign_in is None else self.sign_in.guesses
+        return pairs(
+            {
+                "max_per_s": ATTEMPTS_PER_S,
+                "addresses_max": ADDRESSES_MAX,
+                "addresses": len(guesses),
+                "wrong": guesses.failures,
+                "put_off": guesses.put_off,
+            }
+        )
 
     def _log_figures(self) -> Section:
         if self.log is None:
@@ -293,6 +333,7 @@ class State:
         own = {
             "data": str(settings.data),
             "listen": self.listen,
+            "tls-listen": self.listen_tls,
             "fsync": settings.fsync.value,
             "strict-handlers": "yes" if settings.strict_handlers else "no",
             "token-file": str(settings.token_file or ""),

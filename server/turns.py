@@ -42,6 +42,7 @@ class Turns:
         logger: FilteringBoundLogger,
         on_moved: Callable[[], None],
         on_failed: Callable[[], None],
+        after_round: Callable[[], None] | None = None,
     ) -> None:
         """Make it; ``start`` begins.
 
@@ -51,12 +52,14 @@ class Turns:
             logger: for a command that failed inside.
             on_moved: called when the log has new records, once per turn at most.
             on_failed: called once, when the log has failed.
+            after_round: called behind each round: moves the bytes of connections that Python feeds.
         """
         self._core = core
         self._answers = answers
         self._log = logger
         self._on_moved = on_moved
         self._on_failed = on_failed
+        self._after_round = after_round
         self._loop = asyncio.get_running_loop()
         self._on_round: Callable[[], None] | None = None
         self._seen_lsn = 0
@@ -109,6 +112,8 @@ class Turns:
             self.stop()
             self._on_failed()
             return
+        if self._after_round is not None:
+            self._after_round()
         lsn = self._core.durable_lsn()
         if lsn != self._seen_lsn:
             self._seen_lsn = lsn

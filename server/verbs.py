@@ -5,10 +5,12 @@ people and client libraries want to know besides stands here. A command that is 
 stops the import, so the two cannot drift apart.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
 
-from wheel.engine.core import command_table
+from server.auth import Role
+from wheel.engine.core import command_table, rights_table
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -25,6 +27,8 @@ class Verb:
         write: whether it changes jobs.
         waits: whether it may hold back what is pipelined behind it.
         loading: whether it is answered while the log is replayed.
+        roles: who may use it, the forms below excepted.
+        forms: by first argument, who may use it so.
     """
 
     name: str
@@ -36,6 +40,8 @@ class Verb:
     write: bool
     waits: bool
     loading: bool
+    roles: tuple[Role, ...]
+    forms: Mapping[str, tuple[Role, ...]]
 
     @property
     def flags(self) -> list[str]:
@@ -119,6 +125,10 @@ def _verbs() -> dict[str, Verb]:
     table = {syntax.name: syntax for syntax in command_table()}
     if different := sorted(said.keys() ^ table.keys()):
         raise ImportError(f"described here or dispatched by the core, not both: {different}")
+    rights: dict[str, dict[str, tuple[Role, ...]]] = {name: {} for name in table}
+    for right in rights_table():
+        roles = tuple(role for role in Role if role.bit & right.roles)
+        rights.setdefault(right.command, {})[right.form] = roles
     return {
         name: Verb(
             name=name,
@@ -130,6 +140,8 @@ def _verbs() -> dict[str, Verb]:
             write=write,
             waits=name in WAITS,
             loading=name in LOADING,
+            roles=rights[name][""],
+            forms={form: roles for form, roles in rights[name].items() if form.isalpha()},
         )
         for name, (group, summary, key, write) in said.items()
     }

@@ -28,6 +28,7 @@ class Seen:
         held_ms: how far the wall clock is behind the wall wheel.
         clock_steps: times that the wall clock jumped.
         suspends: times that the machine slept.
+        handshakes_failed: peers that did not get through TLS's handshake.
         sync_max_ns: the longest sync of the log.
         memory_bytes: in use.
     """
@@ -39,6 +40,7 @@ class Seen:
     held_ms: int = 0
     clock_steps: int = 0
     suspends: int = 0
+    handshakes_failed: int = 0
     sync_max_ns: int = 0
     memory_bytes: int = 0
 
@@ -74,7 +76,8 @@ class Watch:
             self._log.warning(
                 "foreign_protocol_refused",
                 connections=new,
-                hint="HTTP or TLS came in on the port of the line protocol",
+                hint="HTTP or TLS came in on the port of the line protocol; TLS has a port of its"
+                " own, --tls-listen",
             )
         if new := self._news("refused_full", now.refused_full):
             self._log.warning("clients_refused", connections=new, hint="raise --maxclients")
@@ -85,6 +88,13 @@ class Watch:
         if new := self._news("queue_pauses", now.queue_pauses):
             self._log.warning(
                 "reading_paused", pauses=new, hint="the disk is slower than what comes in"
+            )
+        if new := self._news("handshakes_failed", now.handshakes_failed):
+            self._log.warning(
+                "handshakes_failed",
+                connections=new,
+                hint="what came on the TLS port was not TLS 1.2 or newer, or a certificate was not"
+                " accepted by one side",
             )
         self._look_at_clocks(now)
         self._look_at_load(now)

@@ -9,6 +9,7 @@ from server.answers import Outcome
 from server.control import Control, Identity
 from server.daemon import Shown
 from server.settings import Settings
+from server.signin import SignIn
 from server.state import State
 from tests.fed import TERM, WALL_MS, Bench, Fed
 from wheel.engine.core import CoreOptions
@@ -117,7 +118,7 @@ class Stage:
             server=Shown(state, self.stopped.append),
             identity=Identity(version=VERSION, store=state.store.hex()),
             clock=clock,
-            tokens=None,
+            sign_in=SignIn(core, clock, None),
         )
         self.connections: dict[str, tuple[Fed, ReplyReader]] = {}
         self.connect("")

@@ -15,12 +15,10 @@ from cffi import FFI
 
 ROOT = Path(__file__).parents[1]
 C = ROOT / "tests" / "c"
-SOURCES = [
-    C / "wd_simfs.c",
-    C / "wd_simfs.h",
-    ROOT / "csrc" / "wd_io.h",
-    ROOT / "csrc" / "wd_int.h",
-]
+HEADERS = [C / "wd_simfs.h", C / "wd_simworld.h"]
+CODE = sorted(C.glob("wd_sim*.c"))
+SOURCES = [*CODE, *sorted(C.glob("wd_sim*.h")), *sorted((ROOT / "csrc").glob("wd_*.h"))]
+NO_CALLS = {"SIM_ANY", "SIM_FAIL", "SIM_LIE", "SIM_SHORT", "SIM_DROP", "SIM_MISDIRECT"}
 BLOCK = re.compile(r"/\* cffi: begin \*/(.*?)/\* cffi: end \*/", re.DOTALL)
 
 
@@ -33,11 +31,12 @@ def module():
     if not (built := list(folder.glob(f"{name}.*so"))):
         ffi = FFI()
         ffi.cdef("typedef struct wd_io wd_io;")
-        ffi.cdef("".join(BLOCK.findall((C / "wd_simfs.h").read_text())))
+        for header in HEADERS:
+            ffi.cdef("".join(BLOCK.findall(header.read_text())))
         ffi.set_source(
             name,
-            '#include "wd_simfs.h"',
-            sources=[str(C / "wd_simfs.c"), str(ROOT / "csrc" / "wd_mem.c")],
+            "".join(f'#include "{header.name}"\n' for header in HEADERS),
+            sources=[*map(str, CODE), str(ROOT / "csrc" / "wd_mem.c")],
             include_dirs=[str(C), str(ROOT / "csrc")],
             extra_compile_args=["-std=c11", "-g", "-O2", "-UNDEBUG", "-Wall", "-Wextra", "-Werror"],
         )
@@ -211,8 +210,7 @@ class SimDisk:
         names = {
             getattr(self.lib, name): name.removeprefix("SIM_").lower()
             for name in dir(self.lib)
-            if name.startswith("SIM_")
-            and name.removeprefix("SIM_") not in ("ANY", "FAIL", "LIE", "SHORT")
+            if name.startswith("SIM_") and name not in NO_CALLS
         }
         out = self.ffi.new("wd_sim_trace *")
         calls, i = [], 0

@@ -34,11 +34,13 @@ ALLOWED: Final[dict[tuple[str, str], str]] = {
     ("server/clock.py", "random"): "the daemon's one source of randomness",
     ("server/info.py", "file"): "reads how much memory this process has, for INFO",
     ("server/settings.py", "file"): "reads the machine's and the container's memory limits",
+    ("server/tls.py", "file"): "asks who else can read the key of the certificate",
     ("wal/disk.py", "file"): "the one place where the data directory is touched",
     ("wheel/__init__.py", "file"): "finds other packages named wheel on sys.path, once",
     ("wheel/commands/schedule.py", "file"): "reads the payload that @FILE names",
     ("wheel/system.py", "clock"): "the user side's one reader of clocks",
     ("wheel/system.py", "random"): "the user side's one source of randomness",
+    ("wheel/tls.py", "file"): "asks whether files of certificates have changed",
     ("wheeld.py", "file"): "finds the daemon's folder before anything of ours can be imported",
 }
 

@@ -8,15 +8,19 @@ server answers LOADING or TRYAGAIN.
 A pool has no lock: the one mutable thing in it is a deque, whose ends are atomic. It belongs to
 the process that filled it; after a fork the child starts with an empty one, so that no socket is
 ever spoken on by two processes.
+
+``wheelds://`` is the same over TLS. The server's certificate is always checked, its name too: there
+is no switch that turns that off. ``?ca=FILE`` (or WHEELD_CA) names who vouches for it where that is
+not one of the system's; ``?cert=FILE&key=FILE`` (or WHEELD_CERT, WHEELD_KEY) is the client's own.
 """
 
 import os
 import socket
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Final, TypeVar
-from urllib.parse import unquote, urlsplit
+from urllib.parse import parse_qsl, unquote, urlsplit
 
 from wheel.errors import (
     BusyError,
@@ -34,10 +38,12 @@ T = TypeVar("T")
 
 DEFAULT_URL: Final = "wheeld://127.0.0.1:8463"
 DEFAULT_PORT: Final = 8463
+DEFAULT_TLS_PORT: Final = 8464
 PAUSE_FIRST_S: Final = 0.025
 PAUSE_MAX_S: Final = 0.4
 RETRIED_CODES: Final = frozenset({"LOADING", "TRYAGAIN"})
 
+_TLS_FILES: Final = {"ca": "WHEELD_CA", "cert": "WHEELD_CERT", "key": "WHEELD_KEY"}
 _RECEIVE_BYTES: Final = 1 << 16
 _POOLED_MAX: Final = 16  # idle connections kept; more threads than this reconnect now and then
 _PLAIN_IDS: Final = b"$0123456789\r\n"  # all that a run of bulk ids consists of
@@ -53,39 +59,71 @@ class Address:
         port: TCP port.
         user: name for AUTH.
         token: secret for AUTH; empty for none. Never shown.
+        tls: speak TLS, checking the server's certificate.
+        ca: PEM file of who vouches for it; empty = the system's.
+        certificate: PEM file of our own; empty = none.
+        key: PEM file of its key; empty = in the same file.
     """
 
     host: str
     port: int
     user: str = "default"
     token: str = field(default="", repr=False)
+    tls: bool = False
+    ca: str = ""
+    certificate: str = ""
+    key: str = ""
 
     def __str__(self) -> str:
         host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"wheeld://{host}:{self.port}"
+        return f"{'wheelds' if self.tls else 'wheeld'}://{host}:{self.port}"
 
 
-def parse_url(url: str) -> Address:
-    """Return the address that a URL names: ``wheeld://[[user]:token@]host[:port]``.
+def parse_url(url: str, environ: Mapping[str, str] = os.environ) -> Address:
+    """Return the address that a URL names.
+
+    ``wheeld://[[user]:token@]host[:port]``, or ``wheelds://...[?ca=F&cert=F&key=F]`` for TLS.
+
+    Args:
+        url: the URL.
+        environ: WHEELD_CA, WHEELD_CERT, WHEELD_KEY stand in for what a TLS URL does not name.
 
     Raises:
-        InvalidRequest: another scheme, no host, or a bad port. The message leaves the token out.
+        InvalidRequest: another scheme, no host, a bad port, or an option that is not one of these.
+            The message leaves the token out.
     """
     try:
         parts = urlsplit(url)
-        port = parts.port or DEFAULT_PORT
+        port = parts.port
+        options = parse_qsl(parts.query, keep_blank_values=True, strict_parsing=bool(parts.query))
     except ValueError as error:
         raise InvalidRequest(f"the server's URL cannot be read: {error}") from None
-    if parts.scheme != "wheeld" or not parts.hostname or parts.path not in {"", "/"}:
+    tls = parts.scheme == "wheelds"
+    if not (tls or parts.scheme == "wheeld") or not parts.hostname or parts.path not in {"", "/"}:
         raise InvalidRequest(
-            f"a server's URL is wheeld://[:token@]host[:port], like {DEFAULT_URL}; "
-            f"this one has the scheme {parts.scheme!r} and the host {parts.hostname!r}"
+            f"a server's URL is wheeld://[:token@]host[:port], like {DEFAULT_URL}, or wheelds:// "
+            f"for TLS; this one has the scheme {parts.scheme!r} and the host {parts.hostname!r}"
         )
+    files = dict(options)
+    if strange := sorted(files.keys() - (_TLS_FILES.keys() if tls else ())):
+        raise InvalidRequest(
+            f"the server's URL has {strange[0]!r}; behind the ? of a wheelds:// URL may stand "
+            f"{', '.join(_TLS_FILES)}, behind wheeld:// nothing"
+        )
+    if tls:
+        files = {
+            name: files.get(name) or environ.get(variable, "")
+            for name, variable in _TLS_FILES.items()
+        }
     return Address(
         host=parts.hostname,
-        port=port,
+        port=port or (DEFAULT_TLS_PORT if tls else DEFAULT_PORT),
         user=unquote(parts.username or "") or "default",
         token=unquote(parts.password or ""),
+        tls=tls,
+        ca=files.get("ca", ""),
+        certificate=files.get("cert", ""),
+        key=files.get("key", ""),
     )
 
 
@@ -206,7 +244,8 @@ class Connection:
         May be called from any thread while another one is in ``receive``.
         """
         try:
-            self._socket.shutdown(socket.SHUT_WR)
+            # Not SSLSocket's own, behind which nothing could be read any more.
+            socket.socket.shutdown(self._socket, socket.SHUT_WR)
         except OSError:
             return  # broken already: the reader finds out by itself
 
@@ -262,23 +301,44 @@ def connect(address: Address, system: System, *, deadline: float, timeout_s: flo
     Raises:
         ConnectError: refused, unreachable, or broken while greeting.
         WheeldTimeout: the server did not greet back before the deadline.
-        AuthError: the token is missing or wrong.
+        AuthError: the token is missing or wrong, or the server's certificate is not good.
+        InvalidRequest: a file of certificates cannot be used.
     """
     left_s = max(min(timeout_s, deadline - system.monotonic()), 0.001)
+    encrypt = _encryption(address)
     try:
         connected = socket.create_connection((address.host, address.port), left_s)
     except OSError as error:
         raise ConnectError(
             f"{address}: cannot connect: {error}; is the server running (`wheeld serve`)?"
         ) from error
-    connection = Connection(address, connected, system)
     try:
         connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        connected = encrypt(connected, left_s)
+    except BaseException:
+        connected.close()
+        raise
+    connection = Connection(address, connected, system)
+    try:
         connection.greet(deadline)
     except BaseException:
         connection.close()
         raise
     return connection
+
+
+def _encryption(address: Address) -> Callable[[socket.socket, float], socket.socket]:
+    """Return what makes of a connected socket one to speak on, within a time in seconds.
+
+    Raises:
+        InvalidRequest: a file of certificates cannot be used.
+    """
+    if not address.tls:
+        return lambda connected, _: connected
+    from wheel.tls import context_of, encrypt  # noqa: PLC0415 -- as slow to load as all the rest
+
+    context = context_of(address)
+    return lambda connected, timeout_s: encrypt(connected, context, address, timeout_s)
 
 
 class Pool:

@@ -9,6 +9,7 @@ from server.clock import SystemClock
 from server.logs import make_logger
 from server.settings import (
     DEFAULT_LISTEN,
+    DEFAULT_TLS_PORT,
     KEEP_CHECKPOINTS,
     Fsync,
     Settings,
@@ -18,6 +19,7 @@ from server.settings import (
     default_memory_bytes_max,
     machine_descriptors_max,
     machine_memory_bytes,
+    make_tls_options,
     parse_listen,
     parse_size_bytes,
 )
@@ -98,6 +100,36 @@ Examples:
     help="Who may sign in; see `wheeld token create`.",
 )
 @click.option(
+    "--tls-listen",
+    envvar="WHEELD_TLS_LISTEN",
+    metavar="HOST:PORT",
+    help="Speak TLS there too; needs --tls-cert and --tls-key.",
+)
+@click.option(
+    "--tls-cert",
+    envvar="WHEELD_TLS_CERT",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="PEM file: our certificate, then those that vouch for it.",
+)
+@click.option(
+    "--tls-key",
+    envvar="WHEELD_TLS_KEY",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="PEM file of its key; SIGHUP reads both again.",
+)
+@click.option(
+    "--tls-client-ca",
+    envvar="WHEELD_TLS_CLIENT_CA",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="PEM file of who vouches for clients: a certificate's name signs in as that token.",
+)
+@click.option(
+    "--tls-client-auth",
+    envvar="WHEELD_TLS_CLIENT_AUTH",
+    type=click.Choice(["optional", "required"]),
+    help="Whether a client must show a certificate  [default: optional]",
+)
+@click.option(
     "--strict-handlers",
     envvar="WHEELD_STRICT_HANDLERS",
     is_flag=True,
@@ -114,6 +146,11 @@ def serve_command(
     checkpoint_after: str,
     keep_checkpoints: int,
     token_file: Path | None,
+    tls_listen: str | None,
+    tls_cert: Path | None,
+    tls_key: Path | None,
+    tls_client_ca: Path | None,
+    tls_client_auth: str | None,
     strict_handlers: bool,
 ) -> int:
     """Run the server until SIGTERM or SIGINT.
@@ -143,6 +180,15 @@ def serve_command(
             keep_checkpoints=keep_checkpoints,
             token_file=None if token_file is None else token_file.absolute(),
             strict_handlers=strict_handlers,
+            tls=make_tls_options(
+                listen=None
+                if tls_listen is None
+                else parse_listen(tls_listen, option="--tls-listen", default_port=DEFAULT_TLS_PORT),
+                certificate=tls_cert,
+                key=tls_key,
+                client_ca=tls_client_ca,
+                client_auth=tls_client_auth,
+            ),
         )
     except SettingsError as error:
         raise click.UsageError(str(error)) from error

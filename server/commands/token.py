@@ -1,68 +1,188 @@
-"""``wheeld token``: make access tokens."""
+"""``wheeld token``: make, show and take back access tokens."""
 
 import json
 from pathlib import Path
+from typing import Final
 
 import click
 
 from server.auth import (
     TOKEN_BYTES,
     Role,
+    Token,
     TokenFileError,
     add_token,
     mint,
     parse_name,
     parse_role,
+    parse_time_ms,
+    read_tokens,
+    remove_token,
 )
-from server.clock import SystemClock
+from server.clock import SystemClock, iso_utc
 from wheel.commands.lazy import CONTEXT
+from wheel.values import duration_ms
 
 EPILOG = """\b
 Examples:
   wheeld token create billing producer --token-file /etc/wheeld/tokens
   wheeld token create mailer worker:mail.*,digest.send --token-file tokens
+  wheeld token create audit viewer --expires 30d --token-file tokens
 """
+LIST_EPILOG: Final = """\b
+Examples:
+  wheeld token list --token-file /etc/wheeld/tokens
+  wheeld token list --token-file /etc/wheeld/tokens --json
+"""
+REVOKE_EPILOG: Final = """\b
+Examples:
+  wheeld token revoke billing --token-file /etc/wheeld/tokens
+  wheeld token revoke billing --token-file /etc/wheeld/tokens && systemctl reload wheeld
+"""
+AGAIN: Final = "A running server reads the file again at SIGHUP."
+
+LATEST_MS: Final = 253_402_300_799_000  # 9999-12-31T23:59:59Z
+
+_token_file = click.option(
+    "--token-file",
+    envvar="WHEELD_TOKEN_FILE",
+    required=True,
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="The file that the server reads.",
+)
+_as_json = click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 
 
 @click.group("token", context_settings=CONTEXT)
 def token_group() -> None:
-    """Make access tokens."""
+    """Make, show and take back access tokens."""
 
 
 @token_group.command("create", epilog=EPILOG, context_settings=CONTEXT)
 @click.argument("name")
 @click.argument("role")
+@_token_file
+@click.option("--expires", metavar="WHEN", help="From when on it is no good: 30d, or ISO 8601.")
 @click.option(
-    "--token-file",
-    envvar="WHEELD_TOKEN_FILE",
-    required=True,
-    type=click.Path(path_type=Path, dir_okay=False),
-    help="The file that the server reads; made if it is not there.",
+    "--certificate",
+    is_flag=True,
+    help="No secret: for who shows a client certificate of this name over TLS.",
 )
-@click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
-def create_command(name: str, role: str, token_file: Path, as_json: bool) -> None:
+@_as_json
+def create_command(
+    *, name: str, role: str, token_file: Path, expires: str | None, certificate: bool, as_json: bool
+) -> None:
     """Add a token for NAME with ROLE and print it, once: the file holds only its hash.
 
-    ROLE is viewer, producer, worker, operator or admin; behind a colon the handlers that it is
-    limited to, as names or prefix*.
+    ROLE is viewer, producer, worker, operator or admin; behind a colon the handlers that a producer
+    or a worker is limited to, as names or prefix*.
     """
+    clock = SystemClock()
+    now_ms = clock.wall_ms()
     try:
         role_word, globs = parse_role(role)
         parse_name(name)
+        expires_ms = None if expires is None else _moment_ms(expires, now_ms)
     except ValueError as error:
         raise click.UsageError(str(error)) from error
-    secret, token = mint(name, Role(role_word), globs, SystemClock().entropy(TOKEN_BYTES))
+    secret, token = mint(
+        name,
+        Role(role_word),
+        globs,
+        clock.entropy(TOKEN_BYTES),
+        created_ms=now_ms,
+        expires_ms=expires_ms,
+    )
+    if certificate:
+        secret = ""
+        token = Token(
+            name=name, role=token.role, globs=globs, created_ms=now_ms, expires_ms=expires_ms
+        )
     path = token_file.absolute()
     try:
         add_token(path, token)
     except (TokenFileError, OSError) as error:
         raise click.ClickException(str(error)) from error
     if as_json:
-        click.echo(json.dumps({"name": name, "role": role, "token": secret, "file": str(path)}))
+        facts = _facts(token) | {"token": secret or None, "file": str(path)}
+        click.echo(json.dumps(facts))
+    elif secret:
+        click.echo(secret)
+        click.echo(
+            f"This is the only time it is shown. Its hash stands in {path}. {AGAIN}", err=True
+        )
+    else:
+        click.echo(f"{name} signs in by its certificate. {AGAIN}", err=True)
+
+
+@token_group.command("list", epilog=LIST_EPILOG, context_settings=CONTEXT)
+@_token_file
+@_as_json
+def list_command(*, token_file: Path, as_json: bool) -> None:
+    """Show who may sign in: name, role, handlers, when made, when it ends. Never a secret."""
+    try:
+        tokens = read_tokens(token_file).lines
+    except TokenFileError as error:
+        raise click.ClickException(str(error)) from error
+    now_ms = SystemClock().wall_ms()
+    if as_json:
+        rows = [_facts(token) | {"expired": not token.is_valid(now_ms)} for token in tokens]
+        click.echo(json.dumps(rows))
         return
-    click.echo(secret)
-    click.echo(
-        f"This is the only time it is shown. Its hash stands in {path}; a running server "
-        "reads the file again at SIGHUP.",
-        err=True,
-    )
+    width = max([len(token.name) for token in tokens] + [4])
+    click.echo(f"{'name':<{width}}  role      by           created    expires     handlers")
+    for token in tokens:
+        ends = _day(token.expires_ms) if token.is_valid(now_ms) else "expired"
+        by = "token" if token.digest else "certificate"
+        click.echo(
+            f"{token.name:<{width}}  {token.role:<8}  {by:<11}  {_day(token.created_ms):<10}"
+            f" {ends:<11} {','.join(token.globs) or '*'}"
+        )
+
+
+@token_group.command("revoke", epilog=REVOKE_EPILOG, context_settings=CONTEXT)
+@click.argument("name")
+@_token_file
+@_as_json
+def revoke_command(*, name: str, token_file: Path, as_json: bool) -> None:
+    """Take the token of NAME out of the file.
+
+    At its next SIGHUP the server lets nobody in with it, and closes who is.
+    """
+    try:
+        remove_token(token_file.absolute(), name)
+    except (TokenFileError, OSError) as error:
+        raise click.ClickException(str(error)) from error
+    if as_json:
+        click.echo(json.dumps({"name": name, "revoked": True}))
+    click.echo(f"{name} is off the list. {AGAIN} Then its connections are closed.", err=True)
+
+
+def _moment_ms(text: str, now_ms: int) -> int:
+    """Return a moment that a person wrote: ISO 8601, or how long from now.
+
+    Raises:
+        ValueError: it is neither.
+    """
+    if "-" in text or ":" in text:
+        return parse_time_ms(text)
+    at_ms = now_ms + duration_ms(text)
+    if at_ms > LATEST_MS:
+        raise ValueError(f"{text!r} is after the year 9999; leave --expires out for never")
+    return at_ms
+
+
+def _day(wall_ms: int | None) -> str:
+    return "-" if wall_ms is None else iso_utc(wall_ms)[:10]
+
+
+def _facts(token: Token) -> dict[str, object]:
+    """Return what may be shown of a token."""
+    role = f"{token.role}:{','.join(token.globs)}" if token.globs else str(token.role)
+    return {
+        "name": token.name,
+        "role": role,
+        "by": "token" if token.digest else "certificate",
+        "created": None if token.created_ms is None else iso_utc(token.created_ms),
+        "expires": None if token.expires_ms is None else iso_utc(token.expires_ms),
+    }

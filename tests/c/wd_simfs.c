@@ -61,6 +61,7 @@ struct wd_simfs {
     uint64_t steps, power_off_after;
     int fault_call, fault_kind, fault_error, fault_done;
     uint64_t fault_nth;
+    int full;
     wd_sim_trace *trace;
     uint64_t calls;
 };
@@ -266,6 +267,7 @@ int wd_simfs_open(wd_simfs *fs, const char *path, int flags)
 {
     int makes = (flags & O_CREAT) && find_name(fs->now, path) < 0;
     int error = begin(fs, SIM_OPEN, makes);
+    if (!error && makes && fs->full) error = -ENOSPC;
     int64_t result = error ? error : open_file(fs, path, flags);
     return (int)end(fs, (wd_sim_trace){.call = SIM_OPEN, .result = result}, path);
 }
@@ -308,6 +310,21 @@ static void put(wd_simfs *fs, inode *f, const uint8_t *p, size_t n, int64_t offs
     if (offset + (int64_t)n > f->now_size) f->now_size = offset + (int64_t)n;
 }
 
+/* A short write ends where a block does. */
+static size_t short_bytes(size_t n, int64_t offset)
+{
+    int64_t end = (offset + (int64_t)n / 2 + SECTOR - 1) / SECTOR * SECTOR;
+    return end > offset && end - offset < (int64_t)n ? (size_t)(end - offset) : n;
+}
+
+/* Where a write that goes astray lands: some sectors on, or back where the file ends. */
+static int64_t astray(wd_simfs *fs, const inode *f, size_t n, int64_t offset)
+{
+    int64_t by = SECTOR * (int64_t)(1 + draw(fs) % 8);
+    if (offset + by + (int64_t)n <= f->now_size) return offset + by;
+    return offset > by ? offset - by : offset;
+}
+
 int64_t wd_simfs_pwrite(wd_simfs *fs, int fd, const void *p, size_t n, int64_t offset)
 {
     uint64_t before = fs->fault_call == SIM_PWRITE ? fs->fault_nth : 0;
@@ -315,11 +332,23 @@ int64_t wd_simfs_pwrite(wd_simfs *fs, int fd, const void *p, size_t n, int64_t o
     inode *f = file_of(fs, fd);
     WD_ASSERT(n > 0);
     if (!f) return -EBADF;
-    if (!error && struck(fs, SIM_SHORT, before) && n > 1) n /= 2;
-    if (!error) put(fs, f, p, n, offset);
+    if (!error && struck(fs, SIM_SHORT, before)) n = short_bytes(n, offset);
+    if (!error && fs->full && offset + (int64_t)n > f->now_size) error = -ENOSPC;
+    int stray = !error && struck(fs, SIM_MISDIRECT, before);
+    if (!error) put(fs, f, p, n, stray ? astray(fs, f, n, offset) : offset);
     wd_sim_trace t = {.call = SIM_PWRITE, .offset = offset, .bytes = (int64_t)n};
     t.result = error ? error : (int64_t)n;
     return end(fs, t, path_of(fs, fd));
+}
+
+/* One of the sectors that a sync is to write. */
+static size_t some_dirty(wd_simfs *fs, const inode *f)
+{
+    size_t found = SIZE_MAX, seen = 0;
+    for (size_t s = 0; s < f->cap / SECTOR; s++) {
+        if (f->dirty[s] && draw(fs) % ++seen == 0) found = s;
+    }
+    return found;
 }
 
 /* The length is durable with the next sync, as sectors are; what was cut off reads as zero should
@@ -346,8 +375,9 @@ int wd_simfs_datasync(wd_simfs *fs, int fd)
     if (!f) return -EBADF;
     int off = fs->power_off_after && fs->steps > fs->power_off_after;
     int works = !error && !struck(fs, SIM_LIE, before);
+    size_t left_out = struck(fs, SIM_DROP, before) ? some_dirty(fs, f) : SIZE_MAX;
     for (size_t s = 0; s < f->cap / SECTOR && !off; s++) {
-        if (f->dirty[s] && works) write_back(f, s);
+        if (f->dirty[s] && works && s != left_out) write_back(f, s);
         f->dirty[s] = 0; /* of a failed sync too: that is what kernels do */
     }
     if (works) set_device_size(f);
@@ -456,6 +486,11 @@ void wd_simfs_fault(wd_simfs *fs, int call, uint64_t nth, int fault, int error)
     fs->fault_done = 0;
 }
 
+void wd_simfs_set_full(wd_simfs *fs, int full)
+{
+    fs->full = full;
+}
+
 int wd_simfs_fault_done(const wd_simfs *fs)
 {
     return fs->fault_done;
@@ -511,6 +546,7 @@ void wd_simfs_crash(wd_simfs *fs, uint64_t seed)
         fs->fds[i] = -1;
     }
     fs->power_off_after = fs->fault_nth = 0;
+    fs->full = 0;
 }
 
 int wd_simfs_poke(wd_simfs *fs, const char *path, const void *p, size_t n, int64_t offset)
@@ -600,6 +636,7 @@ static int io_allocate(void *disk, int fd, int64_t size_bytes)
     int error = begin(fs, SIM_ALLOCATE, 1);
     inode *f = file_of(fs, fd);
     if (!f) return -EBADF;
+    if (!error && fs->full) error = -ENOSPC;
     if (!error) grow(f, size_bytes);
     if (!error) f->now_size = size_bytes;
     wd_sim_trace t = {.call = SIM_ALLOCATE, .bytes = size_bytes, .result = error};

@@ -29,9 +29,11 @@ enum wd_sim_call {
 };
 
 enum wd_sim_fault {
-    SIM_FAIL = 0, /* the call returns the error; a failed sync leaves the pages clean and lost */
-    SIM_LIE = 1,  /* a sync returns 0 and does nothing, now or later */
-    SIM_SHORT = 2 /* a write takes half of its bytes */
+    SIM_FAIL = 0,  /* the call returns the error; a failed sync leaves the pages clean and lost */
+    SIM_LIE = 1,   /* a sync returns 0 and does nothing, now or later */
+    SIM_SHORT = 2, /* a write takes half of its bytes */
+    SIM_DROP = 3,  /* a sync returns 0 and leaves one sector out, for ever */
+    SIM_MISDIRECT = 4 /* a write lands some sectors away, and returns what was asked for */
 };
 
 typedef struct {
@@ -70,6 +72,8 @@ void wd_simfs_power_off_after(wd_simfs *fs, uint64_t steps);
 uint64_t wd_simfs_steps(const wd_simfs *fs);
 /* The nth call (1..) of this kind from now fails, lies or is short. */
 void wd_simfs_fault(wd_simfs *fs, int call, uint64_t nth, int fault, int error);
+/* No room: what makes or grows a file fails with ENOSPC until it is 0 again. */
+void wd_simfs_set_full(wd_simfs *fs, int full);
 /* 1 when the armed fault has happened. */
 int wd_simfs_fault_done(const wd_simfs *fs);
 

@@ -19,6 +19,7 @@ from server.auth import (
     parse_role,
     parse_tokens,
     read_tokens,
+    remove_token,
 )
 
 SECRET = "wd_" + "ab" * 32
@@ -40,7 +41,7 @@ def test_line_holds_name_role_globs_and_hash():
 def test_token_is_found_by_its_text_alone_or_with_its_name():
     tokens = parse_tokens(f"bob viewer {'0' * 64}\nann admin {DIGEST}\n", "t")
     for name in (None, "default", "ann"):
-        found = tokens.find(name, SECRET.encode())
+        found = tokens.find(name, SECRET.encode(), 0)
         assert found is not None
         assert found.name == "ann"
 
@@ -59,18 +60,22 @@ def test_token_is_found_by_its_text_alone_or_with_its_name():
 )
 def test_other_name_or_text_finds_nothing(name, secret):
     tokens = parse_tokens(f"bob viewer {'0' * 64}\nann admin {DIGEST}\n", "t")
-    assert tokens.find(name, secret.encode()) is None
+    assert tokens.find(name, secret.encode(), 0) is None
 
 
 def test_no_tokens_let_nobody_in():
-    assert Tokens().find(None, b"") is None
+    assert Tokens().find(None, b"", 0) is None
 
 
 @pytest.mark.parametrize(
     ("line", "what"),
     [
         ("ann admin", "name role"),
-        (f"ann admin {DIGEST} more", "name role"),
+        (f"ann admin {DIGEST} more", "created=T and expires=T"),
+        (f"ann admin {DIGEST} expires=soon", "not a time"),
+        (f"ann admin {DIGEST} expires=2026-12-24T09:00:00", "not a time"),
+        (f"ann admin {DIGEST} expires=2026-12-24T09:00Z expires=2026-12-25T09:00Z", "alone"),
+        (f"ann worker:{'a,' * 3000}a {DIGEST}", "at most 4096"),
         (f"ann root {DIGEST}", "'root' is not a role"),
         (f"ann ADMIN {DIGEST}", "'ADMIN' is not a role"),
         (f"ann worker: {DIGEST}", "handler name"),
@@ -131,7 +136,7 @@ def test_made_token_signs_in_and_its_text_is_not_in_the_file(tmp_path):
     add_token(path, token)
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert secret not in path.read_text()
-    assert read_tokens(path).find("ann", secret.encode()) == token
+    assert read_tokens(path).find("ann", secret.encode(), 0) == token
 
 
 def test_added_line_leaves_the_others_and_their_comments(tmp_path):
@@ -172,13 +177,57 @@ def test_tokens_added_at_once_are_all_there(tmp_path):
     assert sorted(token.name for token in read_tokens(path).lines) == [f"t{i}" for i in range(8)]
 
 
+TIMES = st.none() | st.integers(0, 1 << 47)
+
+
 @given(
     st.sampled_from(list(Role)),
     st.lists(st.from_regex(r"[a-z][a-z.]{0,20}\*?", fullmatch=True), max_size=4),
+    TIMES,
+    TIMES,
 )
-def test_line_that_was_written_reads_back(role, globs):
-    token = mint("ann", role, tuple(globs), bytes(TOKEN_BYTES))[1]
+def test_line_that_was_written_reads_back(role, globs, created_ms, expires_ms):
+    token = mint(
+        "ann",
+        role,
+        tuple(globs) if role.takes_globs else (),
+        bytes(TOKEN_BYTES),
+        created_ms=created_ms,
+        expires_ms=expires_ms,
+    )[1]
     assert parse_tokens(token.line(), "t").lines == (token,)
+
+
+def test_token_of_the_past_lets_nobody_in():
+    at_ms = 1_798_102_800_000
+    tokens = parse_tokens(f"ann admin {DIGEST} expires=2026-12-24T10:00:00+01:00", "t")
+    assert tokens.find("ann", SECRET.encode(), at_ms - 1) is not None
+    assert tokens.named("ann", at_ms - 1) is not None
+    assert tokens.find("ann", SECRET.encode(), at_ms) is None
+    assert tokens.named("ann", at_ms) is None
+
+
+def test_certificate_line_has_no_secret_that_could_be_sent():
+    tokens = parse_tokens("ann admin cert", "t")
+    assert tokens.named("ann", 0) is not None
+    for secret in (b"", b"cert"):
+        assert tokens.find("ann", secret, 0) is None
+
+
+def test_role_that_cannot_be_limited_takes_no_globs():
+    for role in ("viewer", "operator", "admin"):
+        with pytest.raises(ValueError, match="only producer and worker"):
+            parse_role(f"{role}:mail.*")
+    assert parse_role("producer:a,b*") == (Role.PRODUCER, ("a", "b*"))
+
+
+def test_removed_line_leaves_the_others_and_their_comments(tmp_path):
+    path = write(tmp_path / "tokens", f"# keep me\nann admin {DIGEST}\nbob viewer {'0' * 64}\n")
+    remove_token(path, "ann")
+    assert path.read_text() == f"# keep me\nbob viewer {'0' * 64}\n"
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    with pytest.raises(TokenFileError, match="no token 'ann'"):
+        remove_token(path, "ann")
 
 
 def test_role_without_globs_is_for_all_handlers():

@@ -6,6 +6,7 @@ import pytest
 
 from server.auth import TOKEN_BYTES, Role, Tokens, mint
 from server.control import Control, Identity
+from server.signin import SignIn
 from server.verbs import VERBS
 from tests.fakes import StandingClock
 from wheel.engine.core import Commit, Core, CoreOptions, command_table
@@ -54,6 +55,9 @@ class FakeCore:
 
     def set_session(self, handle, **changes):
         given = {name: value for name, value in changes.items() if value is not None}
+        self.globs = given.pop("globs", "")
+        if "roles" in given:
+            given["authed"] = given["roles"] != 0
         self.all[handle] = replace(self.all[handle], **given)
 
     def close_session(self, handle):
@@ -96,12 +100,13 @@ class Console:
     def __init__(self, tokens=None):
         self.core = FakeCore(authed=tokens is None)
         self.server = FakeServer()
+        self.sign_in = SignIn(self.core, StandingClock(), tokens)
         self.control = Control(
             core=self.core,
             server=self.server,
             identity=IDENTITY,
             clock=StandingClock(),
-            tokens=tokens,
+            sign_in=self.sign_in,
         )
 
     def outcome(self, *words, handle=101):
@@ -235,7 +240,7 @@ def test_reset_signs_out_and_forgets_the_name(guarded):
 
 
 def test_new_tokens_are_in_force_at_once(guarded):
-    guarded.control.set_tokens(Tokens())
+    list(guarded.sign_in.replace(Tokens()))
     assert guarded.code("AUTH", SECRET) == "WRONGPASS"
 
 

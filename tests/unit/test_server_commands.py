@@ -1,4 +1,4 @@
-"""`wheeld wal verify` and `wheeld token create`, as a shell sees them."""
+"""`wheeld wal verify` and `wheeld token`, as a shell sees them."""
 
 import json
 import stat
@@ -98,7 +98,7 @@ def test_created_token_is_printed_once_and_only_its_hash_is_kept(capsys, tmp_pat
     assert status == 0
     assert secret not in path.read_text()
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
-    token = read_tokens(path).find("mailer", secret.encode())
+    token = read_tokens(path).find("mailer", secret.encode(), 0)
     assert token is not None
     assert token.globs == ("mail.*",)
 
@@ -118,7 +118,7 @@ def test_created_token_as_json_is_one_document(capsys, tmp_path):
     _, out, _ = shell(capsys, token_group, *words)
     made = json.loads(out)
     assert made["name"] == "ann"
-    assert read_tokens(path).find("ann", made["token"].encode())
+    assert read_tokens(path).find("ann", made["token"].encode(), 0)
 
 
 @pytest.mark.parametrize(
@@ -145,3 +145,75 @@ def test_second_token_of_a_name_is_refused(capsys, tmp_path):
     assert (status, out) == (1, "")
     assert "already" in err
     assert path.read_text() == before
+
+
+def test_token_may_have_an_end(capsys, tmp_path):
+    path = tmp_path / "tokens"
+    for name, when in (("a", "30d"), ("b", "2126-12-24T09:00:00+01:00")):
+        words = ["create", name, "viewer", "--expires", when, "--token-file", path]
+        assert shell(capsys, token_group, *words)[0] == 0
+    first, second = read_tokens(path).lines
+    assert first.expires_ms == first.created_ms + 30 * 86_400_000
+    assert second.line().endswith("expires=2126-12-24T08:00:00.000Z")
+
+
+@pytest.mark.parametrize("when", ["soon", "2126-12-24T09:00:00", "4000000d", "-1d"])
+def test_token_with_an_end_that_is_none_is_refused(capsys, tmp_path, when):
+    path = tmp_path / "tokens"
+    words = ["create", "a", "viewer", "--expires", when, "--token-file", path]
+    status, _, err = shell(capsys, token_group, *words)
+    assert (status, path.exists()) == (2, False)
+    assert when in err
+
+
+def test_certificate_needs_no_secret_and_none_is_shown(capsys, tmp_path):
+    path = tmp_path / "tokens"
+    words = ["create", "mailer", "worker:mail.*", "--certificate", "--token-file", path]
+    status, out, err = shell(capsys, token_group, *words)
+    assert (status, out) == (0, "")
+    assert "certificate" in err
+    (token,) = read_tokens(path).lines
+    assert (token.name, token.digest, token.globs) == ("mailer", b"", ("mail.*",))
+
+
+def test_list_shows_everything_but_the_secret(capsys, tmp_path):
+    path = tmp_path / "tokens"
+    shell(capsys, token_group, "create", "mailer", "worker:mail.*,pay", "--token-file", path)
+    with path.open("a") as file:
+        file.write(f"old viewer {'a' * 64} expires=2020-01-01T00:00:00Z\nca admin cert\n")
+    status, out, _ = shell(capsys, token_group, "list", "--token-file", path)
+    head, first, second, third = [line.split() for line in out.splitlines()]
+    assert (status, head[:2]) == (0, ["name", "role"])
+    assert (first[0], first[1], first[-1]) == ("mailer", "worker", "mail.*,pay")
+    assert second == ["old", "viewer", "token", "-", "expired", "*"]
+    assert third == ["ca", "admin", "certificate", "-", "-", "*"]
+    _, out, _ = shell(capsys, token_group, "list", "--token-file", path, "--json")
+    rows = json.loads(out)
+    assert [(row["name"], row["role"], row["expired"]) for row in rows] == [
+        ("mailer", "worker:mail.*,pay", False),
+        ("old", "viewer", True),
+        ("ca", "admin", False),
+    ]
+    for token in read_tokens(path).lines:
+        assert not token.digest or token.digest.hex() not in out
+
+
+def test_revoked_token_is_gone_and_the_others_stay(capsys, tmp_path):
+    path = tmp_path / "tokens"
+    for name in ("a", "ab", "b"):
+        shell(capsys, token_group, "create", name, "viewer", "--token-file", path)
+    status, _, err = shell(capsys, token_group, "revoke", "a", "--token-file", path)
+    assert status == 0
+    assert "SIGHUP" in err
+    assert [token.name for token in read_tokens(path).lines] == ["ab", "b"]
+    status, _, err = shell(capsys, token_group, "revoke", "a", "--token-file", path)
+    assert status == 1
+    assert "no token 'a'" in err
+
+
+def test_list_and_revoke_of_no_file_are_refused_and_make_none(capsys, tmp_path):
+    path = tmp_path / "sub" / "tokens"
+    for words in (("list",), ("revoke", "a")):
+        status, _, err = shell(capsys, token_group, *words, "--token-file", path)
+        assert (status, path.exists(), path.parent.exists()) == (1, False, False)
+        assert "tokens" in err

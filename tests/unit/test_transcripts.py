@@ -11,6 +11,7 @@ Directives, each on a line of its own:
     @hold | @release commits stop (replies stay at the gate) | go on
     @eof | @close    the connection ends its side | is gone
     @resp N          the connection speaks RESP N
+    @roles N [GLOBS] it has these roles (bits), for these handlers
 
 ``{j2}`` in an input line stands for the second job id, ``{r2}`` for the second receipt that came
 out of the blocks before it.
@@ -82,6 +83,9 @@ class Player:
             self.current = ""
         elif word == "@resp":
             self.bench.core.set_session(fed.handle, resp=int(rest))
+        elif word == "@roles":
+            bits, _, globs = rest.partition(" ")
+            self.bench.core.set_session(fed.handle, roles=int(bits), globs=globs)
         else:
             fed.feed(line.encode() + b"\r\n")
 

@@ -23,6 +23,7 @@ from wheel.engine.facts import (
     FedOutput,
     Figure,
     Loaded,
+    Right,
     Session,
     SlowCommand,
 )
@@ -30,6 +31,7 @@ from wheel.engine.records import HEADER_BYTES, Record, decode
 from wheel.errors import CoreError, CoreMemoryError
 
 NAME_BYTES_MAX: Final = 63  # of a connection's or a user's name
+ROLES_ALL: Final = 31  # WD_ROLES_ALL
 
 
 class LogStoppedError(CoreError):
@@ -246,6 +248,10 @@ class Core:
         """Tell what is left on the disk for the log; from the next round on it is acted upon."""
         _need(lib.wd_core_set_disk_room(self._core, room), f"disk room {room}")
 
+    def connections(self) -> int:
+        """Return how many connections there are, fed ones included."""
+        return int(lib.wd_core_conns(self._core))
+
     def unflushed(self) -> int:
         """Return how many connections have bytes to send or a command to be answered."""
         return int(lib.wd_core_unflushed(self._core))
@@ -451,24 +457,39 @@ class Core:
         name: str | None = None,
         user: str | None = None,
         authed: bool | None = None,
+        roles: int | None = None,
+        globs: str = "",
     ) -> None:
         """Change what is given; a connection that is gone is left alone.
+
+        Args:
+            handle: the connection.
+            resp: version of the protocol, 2 or 3.
+            name: what CLIENT shows.
+            user: who is signed in.
+            authed: with every role (True), or none (False).
+            roles: bits of the roles instead, 0 = signed out.
+            globs: with roles: the handlers that they are limited to, with commas between.
 
         Raises:
             ValueError: a name of more than 63 bytes, or a RESP version other than 2 and 3.
         """
-        old = self.session(handle)
-        if old is None:
+        if self.session(handle) is None:
             return
         if resp is not None and lib.wd_core_conn_set_resp(self._core, handle, resp) != lib.WD_OK:
             raise ValueError(f"RESP version {resp}: only 2 and 3 are spoken")
         if name is not None:
             text = _short(name)
             lib.wd_core_conn_set_name(self._core, handle, text, len(text))
-        if user is not None or authed is not None:
-            text = _short(old.user if user is None else user)
-            rights = old.authed if authed is None else authed
-            lib.wd_core_conn_set_user(self._core, handle, text, len(text), rights)
+        if user is not None:
+            text = _short(user)
+            lib.wd_core_conn_set_user(self._core, handle, text, len(text))
+        if roles is None and authed is not None:
+            roles = ROLES_ALL if authed else 0
+        if roles is not None:
+            text = globs.encode()
+            status = lib.wd_core_conn_set_rights(self._core, handle, roles, text, len(text))
+            _need(status, f"roles {roles:#x} of connection {handle}")
 
     def close_session(self, handle: int) -> None:
         """Close a connection when what it is owed has left; a waiting LEASE ends empty."""
@@ -563,6 +584,23 @@ def command_table() -> list[CommandSyntax]:
     return found
 
 
+def rights_table() -> list[Right]:
+    """Return who may use which command, and which forms of commands differ."""
+    command, form = ffi.new("const char **"), ffi.new("const char **")
+    roles, limited = ffi.new("uint32_t *"), ffi.new("int *")
+    found: list[Right] = []
+    while lib.wd_core_right(len(found), command, form, roles, limited) == lib.WD_OK:
+        found.append(
+            Right(
+                command=_text(command[0]),
+                form=_text(form[0]),
+                roles=int(roles[0]),
+                limited=bool(limited[0]),
+            )
+        )
+    return found
+
+
 def _short(text: str) -> bytes:
     """Return a name as the core keeps it."""
     data = text.encode()
@@ -595,4 +633,5 @@ def _session(info: Any) -> Session:
         waiting=info.parked == lib.WD_CONN_WAITS,
         blocked=bool(info.blocked),
         fed=bool(info.fed),
+        roles=int(info.roles),
     )

@@ -75,6 +75,7 @@ class CheckpointState:
     verified_bytes: int
     slices: int
     slice_ns_max: int
+    slice_cpu_ns_max: int
     scan_ns: int
     took_ns: int
     crc: int
@@ -139,6 +140,7 @@ class Session:
         waiting: parked in a LEASE.
         blocked: the kernel refused bytes for it.
         fed: Python moves its bytes.
+        roles: bits of its roles: 1 viewer, 2 producer, 4 worker, 8 operator, 16 admin.
     """
 
     handle: int
@@ -159,6 +161,7 @@ class Session:
     waiting: bool
     blocked: bool
     fed: bool
+    roles: int = 31
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -189,3 +192,20 @@ class CommandSyntax:
     usage: str
     args_min: int
     args_max: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Right:
+    """Who may use a command, or a form of it.
+
+    Attributes:
+        command: its name, in upper case.
+        form: its first argument, "*" = with any option, "" = all that no other form says.
+        roles: bits, as in ``Session``.
+        limited: whether a token for some handlers only may use it.
+    """
+
+    command: str
+    form: str
+    roles: int
+    limited: bool
