@@ -7,7 +7,7 @@ those that clients wait for, so there it is rare.
 
 When the disk has no room for another segment, the one in reserve becomes the next: so jobs that are
 there can still be worked off. How much of it is left is told to the loop, which stops taking jobs
-first, and handing them out when little is left.
+first, handing them out when little is left, and all changes when next to nothing is.
 
 The log's calls are safe beside appends (csrc/wd_log.h); the loop tells this thread when the log
 has moved, and this thread tells the loop, by ``on_failure``, when the log has failed.
@@ -32,6 +32,9 @@ PREPARE_AGAIN_S: Final = 1.0  # after the disk was full
 PREPARE_AGAIN_NS: Final = 1_000_000_000
 JOIN_S: Final = 5.0
 LOW_SHARE: Final = 4  # a quarter of a segment left: what is leased must still be able to end
+# As a batch may take: what is made while this is left still fits, so that its replies, and reads
+# behind it, need not wait for room.
+FULL_BYTES: Final = 640 * 1024
 
 
 class Room(IntEnum):
@@ -40,6 +43,7 @@ class Room(IntEnum):
     OK = 0
     TIGHT = 1  # no further segment can be made
     LOW = 2  # and little is left in those that are there
+    FULL = 3  # and next to nothing
 
 
 class LogStats(Protocol):
@@ -245,7 +249,8 @@ class Keeper:
         if self._disk_full:
             left = stats.segment_bytes - stats.offset
             left += stats.segment_bytes if stats.prepared else 0
-            room = Room.LOW if left < stats.segment_bytes // LOW_SHARE else Room.TIGHT
+            low = left < stats.segment_bytes // LOW_SHARE
+            room = Room.FULL if left < FULL_BYTES else Room.LOW if low else Room.TIGHT
         if room is not self._room:
             self._room = room
             self._on_room(room)

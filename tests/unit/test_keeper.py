@@ -25,7 +25,7 @@ class Figures:
     rotations: int = 0
     prepared: bool = True
     offset: int = 4096
-    segment_bytes: int = 1 << 16
+    segment_bytes: int = 4 << 20
 
 
 class CountingLog:
@@ -154,15 +154,17 @@ def test_little_room_is_told_while_the_disk_is_full_and_its_end_when_it_is_not(m
     log.room = False
     keeper.start()
     told = []
-    for offset, prepared in ((60_000, True), (48_000, False), (50_000, False)):
+    for offset, prepared in ((4_100_000, True), (3_100_000, False), (3_200_000, False)):
         append(log, keeper, offset, offset=offset, prepared=prepared)
         log.marks.get(timeout=DEADLINE_S)
         told.append(list(log.rooms))
     assert told == [[Room.TIGHT], [Room.TIGHT], [Room.TIGHT, Room.LOW]]
-    assert keeper.room is Room.LOW
+    append(log, keeper, 4_000_000, offset=4_000_000)
+    log.marks.get(timeout=DEADLINE_S)
+    assert keeper.room is Room.FULL
     log.room = True
     clock.now_ns += 2_000_000_000
-    append(log, keeper, 70_000)
+    append(log, keeper, 4_000_001)
     while log.rooms[-1] is not Room.OK:
         log.prepared.get(timeout=DEADLINE_S)
 
