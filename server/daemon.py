@@ -34,7 +34,7 @@ from server.clock import Clock
 from server.control import Control, Identity
 from server.cron_commands import CronCommands
 from server.info import render
-from server.keeper import Keeper
+from server.keeper import Keeper, Room
 from server.listener import check_exposure, open_sockets, open_tls, shown_address
 from server.planner import Schedules
 from server.refusals import ERRORS, EXIT_FAILED, EXIT_IO, EXIT_OK, refusal
@@ -259,9 +259,8 @@ class Daemon:
         def on_failure() -> None:
             loop.call_soon_threadsafe(self._on_keeper_failed, turns)
 
-        def on_room(enough: bool) -> None:
-            room = DiskRoom.OK if enough else DiskRoom.TIGHT
-            loop.call_soon_threadsafe(self._on_disk_room, core, turns, room)
+        def on_room(room: Room) -> None:
+            loop.call_soon_threadsafe(self._on_disk_room, core, turns, DiskRoom(room))
 
         keeper = Keeper(
             log=log,
@@ -466,7 +465,7 @@ class Daemon:
 
     @staticmethod
     def _on_disk_room(core: Core, turns: Turns, room: DiskRoom) -> None:
-        """Take no jobs while no segment stands ready; what is there is still worked off."""
+        """Take no jobs while no further segment can be made; what is there is still worked off."""
         core.set_disk_room(room)
         turns.soon()
 
