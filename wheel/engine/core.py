@@ -294,9 +294,7 @@ class Core:
 
     def table_get(self, kind: int, key: bytes) -> bytes | None:
         """Return the value of one entry, None if there is none."""
-        status = lib.wd_core_table_get(
-            self._core, kind, key, len(key), self._bytes, self._size
-        )
+        status = lib.wd_core_table_get(self._core, kind, key, len(key), self._bytes, self._size)
         if status != lib.WD_OK:
             return None
         return ffi.buffer(self._bytes[0], self._size[0])[:] if self._size[0] else b""
