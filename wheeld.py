@@ -150,6 +150,7 @@ COMMANDS = {
     "jobs": ("wheel.commands.jobs:jobs_group", "List jobs and look at one."),
     "cron": ("wheel.commands.cron:cron_group", "Make schedules and see to their runs."),
     "dag": ("wheel.commands.dag:dag_group", "Look at schedules that run after one another."),
+    "apply": ("wheel.commands.apply:apply_command", "Make the schedules of a file."),
     "wal": ("server.commands.wal:wal_group", "Judge the files of a data directory."),
     "token": ("server.commands.token:token_group", "Make access tokens."),
     "version": ("wheel.commands.version:version_command", "Print the version."),
