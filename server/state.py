@@ -138,6 +138,7 @@ class State:
             "lsn": stats["lsn"],
             "durable_lsn": stats["durable_lsn"],
             "disk_full": int(self.keeper is not None and self.keeper.disk_full),
+            "disk_room": self.keeper.room.name.lower() if self.keeper else "",
             "replay_records": self.progress.records,
         }
         if self.loading:
@@ -316,6 +317,7 @@ class State:
             "log_offset_bytes": stats.offset,
             "log_segment_bytes": stats.segment_bytes,
             "log_next_prepared": int(stats.prepared),
+            "log_reserve": int(stats.reserved),
             "log_frames": stats.frames,
             "log_bytes": stats.bytes,
             "log_syncs": stats.syncs,

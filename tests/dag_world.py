@@ -220,6 +220,7 @@ class World:
         runs = self.runs_of[name]
         old = runs.get(run.nominal_ms)
         if old is not None:
+            assert run.by_hand or old.phase is Phase.MISSED, f"{name} {old} was made twice"
             run.attempt = old.attempt + 1
             run.own = old.own
         runs[run.nominal_ms] = run

@@ -145,9 +145,11 @@ class Clockwork(Bench):
         found: list[object] = []
         for entry in planner.store.all():
             live = sorted(
-                (run.id, run.due_ms, run.label, run.job_id, run.stands, run.alone)
-                for run in entry.all_live()
+                (run.id, run.label, run.job_id, run.stands, run.alone) for run in entry.all_live()
             )
+            rows = self.runs(entry.name)
+            if entry.settings.jitter_ms:  # who was retried: a start sees the job's own due time
+                rows = [replace(row, due_ms=0) for row in rows]
             found.append(
                 (
                     replace(self.scheduler.get(entry.name), served=False),
@@ -156,7 +158,7 @@ class Clockwork(Bench):
                     entry.linked,
                     entry.listed_ms,
                     live,
-                    self.runs(entry.name),
+                    rows,
                 )
             )
         return found

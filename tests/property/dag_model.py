@@ -58,9 +58,11 @@ def by_rule(world: World, name: str) -> list[Known]:
         dropped = [one for one in world.ranges.get(name, ()) if one.first_ms <= ms <= one.last_ms]
         if run is not None:
             found[ms] = happened(world, name, run)
+        elif ms in plan.planned:
+            found[ms] = Known(ms, "", Phase.PENDING)
         elif dropped:
             found[ms] = Known(ms, "", dropped[0].phase)
-        elif ms in plan.planned or ms >= plan.position_ms:
+        elif ms >= plan.position_ms:
             found[ms] = Known(ms, "", Phase.PENDING)
     for ms in plan.planned:
         found.setdefault(ms, Known(ms, "", Phase.PENDING))

@@ -302,5 +302,8 @@ class Machine(RuleBasedStateMachine):
         self.world.released.clear()
 
 
-Machine.TestCase.settings = settings(max_examples=80, stateful_step_count=50)
+# `make fuzz` has fifty times as many.
+Machine.TestCase.settings = settings(
+    max_examples=80 * settings().max_examples // 100, stateful_step_count=50
+)
 TestHeldRuns = Machine.TestCase

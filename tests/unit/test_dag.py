@@ -486,6 +486,32 @@ def test_without_a_rule_a_skipped_upstream_makes_the_run_and_a_missed_one_does_n
     assert told(world, "report", REPORT + DAY_MS) == "waiting verify held"
 
 
+def test_without_a_rule_a_date_of_which_all_was_missed_in_one_row_was_missed_too():
+    world = World()
+    world.set(Plan(name="db", rule=Times(T02 + i * HOUR_MS for i in range(4))))
+    world.set(Plan(name="verify", after=("db",)))
+    world.set(Plan(name="report", rule=daily(REPORT), after=("verify",)))
+    world.miss("db", 4)
+    world.fire("report")
+    assert told(world, "report", REPORT) == "upstream_failed verify missed"
+
+
+def test_without_a_rule_a_date_that_was_called_for_once_was_not_missed():
+    """The run behind the missed ones succeeded, and what it called for too; both are gone."""
+    world = World()
+    world.set(Plan(name="db", rule=Times(T02 + i * HOUR_MS for i in range(4))))
+    world.set(Plan(name="verify", after=("db",)))
+    world.miss("db", 3)
+    world.fire("db")
+    world.end("db", T02 + 3 * HOUR_MS, Phase.SUCCEEDED)
+    world.mark("verify", T02 + 3 * HOUR_MS, Phase.SUCCEEDED)
+    world.runs_of["db"][T02 + 3 * HOUR_MS].trimmed = True
+    world.runs_of["verify"].clear()
+    world.set(Plan(name="report", rule=daily(REPORT), after=("verify",)))
+    world.fire("report")
+    assert told(world, "report", REPORT) == "free"
+
+
 def test_without_a_rule_the_chain_below_is_made_at_once():
     world = World()
     world.set(Plan(name="db", rule=daily(T02)))
@@ -737,6 +763,21 @@ def test_what_a_planned_backfill_will_ask_for_is_kept():
     assert keep_ms <= T02
 
 
+def test_a_run_without_a_rule_is_kept_whatever_zone_its_date_is_from():
+    world = World()
+    moment_ms = ms("2026-11-03T00:30:00+14:00")
+    west = Zone("Pacific/Pago_Pago")
+    world.set(Plan(name="up", rule=Times([moment_ms]), zone=Zone("Pacific/Kiritimati")))
+    world.set(Plan(name="mid", after=("up",), zone=west))
+    late_ms = ms("2026-11-03T23:00:00-11:00")
+    world.set(Plan(name="down", rule=Times([late_ms]), after=("mid",), zone=west))
+    world.fire("up")
+    assert [run.own for run in world.runs_of["mid"].values()] == ["2026-11-03"]
+    keep_ms = world.dependencies.keep_from("mid")
+    assert keep_ms is not None
+    assert keep_ms <= moment_ms
+
+
 def test_an_hour_behind_a_day_without_a_rule_keeps_the_whole_day():
     world = World()
     world.set(Plan(name="up", rule=Times([T02, T02 + 9 * HOUR_MS])))
@@ -836,3 +877,16 @@ def test_the_last_time_on_a_date_is_found_however_dense_or_sparse_the_rule_is():
         dates = Dates({"a": plan}.get)
         assert dates.last_on(plan, "2026-11-02", Date.DAY) == times[-1]
         assert dates.last_on(plan, "2026-11-03", Date.DAY) is None
+
+
+def test_without_a_rule_a_run_that_is_called_for_twice_at_once_is_made_once():
+    """By its upstream, and by what else that one calls for."""
+    world = World()
+    world.set(Plan(name="db", rule=daily(T02)))
+    world.set(Plan(name="check", after=("db",)))
+    world.set(Plan(name="report", after=("db", "check")))
+    made: list[str] = []
+    make = world.make
+    world.make = lambda name, run: (made.append(name), make(name, run))[1]  # type: ignore[method-assign]
+    world.fire("db")
+    assert made == ["db", "check", "report"]

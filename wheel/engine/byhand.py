@@ -9,7 +9,16 @@ from wheel.engine.definition import TIME_MS_END, ScheduleError, check_note
 from wheel.engine.entries import Entry, Manual, Plan, changed_extra, plan_blob
 from wheel.engine.planner import Planner
 from wheel.engine.reruns import Reruns, own_label
-from wheel.engine.runs import DROPPED, Outcome, Run, RunRecord, Stands, parse_run_id, run_id, tag_parts
+from wheel.engine.runs import (
+    DROPPED,
+    Outcome,
+    Run,
+    RunRecord,
+    Stands,
+    parse_run_id,
+    run_id,
+    tag_parts,
+)
 from wheel.engine.tokens import Tokens
 from wheel.zones import label_unit
 
@@ -193,7 +202,16 @@ class ByHand:
                 change.touch(entry)
                 tag = self._repeat_tag(change, entry, target.nominal_ms)
                 due_ms = planner.due_ms(entry, target.nominal_ms)
-                planner.start(change, entry, target.nominal_ms, due_ms, tag=tag, own=target.own)
+                # One behind the other, whatever OVERLAP says, or all but the first were skipped.
+                planner.start(
+                    change,
+                    entry,
+                    target.nominal_ms,
+                    due_ms,
+                    tag=tag,
+                    own=target.own,
+                    caught_up=True,
+                )
                 ids.append(run_id(target.name, target.nominal_ms, tag))
             self._tokens.put(change, once, ids, self.planner.look().rel_ms)
             change.events.append(
@@ -296,16 +314,22 @@ class ByHand:
         for item in change.history(entry.name):
             if item.first_ms <= nominal_ms <= item.last_ms and history.tag_of(item) == tag:
                 return history.decode(item)
-        manual, _ = tag_parts(tag)
-        decided = entry.next_ms is None or nominal_ms < entry.next_ms
-        if manual or not decided or entry.rule is None or nominal_ms < entry.since_ms:
+        if tag or nominal_ms > self.planner.now_ms(entry) or self._is_to_come(entry, nominal_ms):
             raise ScheduleError(
                 "UNKNOWN", f"run {run_id(entry.name, *key)!r} is not known; see CRON RUNS"
             )
+        # Also where the rule has no time: what waits for a run of that date goes on.
         label = own_label(self.planner.known, self.planner.dates, entry, nominal_ms)
         return RunRecord(
             outcome=Outcome.MISSED, first_ms=nominal_ms, last_ms=nominal_ms, label=label
         )
+
+    @staticmethod
+    def _is_to_come(entry: Entry, nominal_ms: int) -> bool:
+        """Return whether a nominal time is the rule's and still to be decided."""
+        if entry.next_ms is None or nominal_ms < entry.next_ms:
+            return False
+        return entry.compiled.next_ms(nominal_ms - 1) == nominal_ms
 
 
 def unit_of(label: str) -> str:

@@ -77,7 +77,8 @@ class Change:
     @property
     def is_empty(self) -> bool:
         """Whether nothing is to be submitted."""
-        return not (self._saved or self._closed or self._puts or self._cancelled)
+        done = self._saved or self._closed or self._puts or self._cancelled
+        return not (done or self._made or self._released)
 
     # ---------------------------------------------------------------- entries
 

@@ -241,6 +241,8 @@ class Judge:
         )
         known: set[int] = set()
         for fact in facts:
+            if _is_like_gone(fact, upstream):
+                continue
             if fact.by_hand and upstream.zone.label(fact.first_ms, date) == label:
                 found: int | None = fact.first_ms
             else:
@@ -253,10 +255,33 @@ class Judge:
         pending = self.pending(upstream, label, date)
         if pending is not None and pending not in known:
             yield Seen(nominal_ms=pending, phase=Phase.PENDING)
-        decided = (upstream.since_ms, high_ms if pending is None else pending)
-        found = self._first_new(upstream, label, date, decided, known)
+        decided_until_ms = high_ms if pending is None else pending
+        found = self._gone(upstream, label, date, decided_until_ms, facts)
         if found is not None:
             yield Seen(nominal_ms=found, phase=Phase.SUCCEEDED)
+
+    def _gone(
+        self, upstream: Schedule, label: str, date: Date, until_ms: int, facts: Iterable[RunFact]
+    ) -> int | None:
+        """Return the first time of a rule on a label of which no fact says that it did not succeed.
+
+        It is decided, and its run succeeded, whether that is still in the history or not.
+        """
+        single = {
+            fact.first_ms
+            for fact in facts
+            if fact.first_ms == fact.last_ms and not _is_like_gone(fact, upstream)
+        }
+        rows = [(fact.first_ms, fact.last_ms) for fact in facts if fact.first_ms < fact.last_ms]
+        from_ms = upstream.since_ms
+        while True:
+            found = self._first_new(upstream, label, date, (from_ms, until_ms), single)
+            if found is None:
+                return None
+            ends = [last_ms for first_ms, last_ms in rows if first_ms <= found <= last_ms]
+            if not ends:
+                return found
+            from_ms = max(ends) + 1
 
     def _first_new(
         self, upstream: Schedule, label: str, date: Date, between: tuple[int, int], known: set[int]
@@ -305,6 +330,12 @@ class Judge:
         """Return whether something that a schedule without a rule waits for is still to come."""
         upstreams = self._dates.upstreams(schedule)
         return any(self.pending(up, own, schedule.date) is not None for up in upstreams)
+
+
+def _is_like_gone(fact: RunFact, upstream: Schedule) -> bool:
+    """Return whether a fact says no more than its absence would."""
+    is_plain = fact.phase is Phase.SUCCEEDED and not fact.by_hand
+    return is_plain and fact.first_ms >= upstream.since_ms
 
 
 def _of_one(upstream: Schedule, needed: list[Seen], rule: AfterRule) -> Verdict:

@@ -9,6 +9,7 @@ Nothing here is logged: after a replay the held runs are told with ``hold``, eve
 and the same verdicts come from the same facts.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from heapq import heappop, heappush
 from typing import Final
@@ -127,6 +128,11 @@ class Dependencies:
         else:
             self._spread(name, None)
 
+    @property
+    def is_settled(self) -> bool:
+        """No change was noted since the last ``settle``."""
+        return not self._todo
+
     def settle(self) -> list[tuple[HeldRun, Verdict]]:
         """Judge anew what changes may have reached.
 
@@ -197,23 +203,22 @@ class Dependencies:
 
     # ---------------------------------------------------------------- runs without a rule
 
-    def fires(self, name: str, nominal_ms: int, own: str = "") -> list[Firing]:
-        """Return the runs that a run which was made, or skipped, calls for; each only once.
+    def fires(self, name: str, nominal_ms: int, own: str = "") -> Iterator[Firing]:
+        """Yield the runs that a run which was made, or skipped, calls for; each only once.
 
-        Those that they call for in turn are asked for when they were made.
+        Each is to be made before the next one is asked for: what it calls for in turn may be that.
         """
         upstream = self._facts.schedule(name)
         if upstream is None:
-            return []
-        found: list[Firing] = []
+            return
         for waiting in self._graph.dependants(name):
             schedule = self._facts.schedule(waiting)
             if schedule is None or schedule.rule is not None:
                 continue
             label = label_of(upstream, nominal_ms, own, schedule.date)
             firing = self._firing(schedule, label, nominal_ms)
-            found += [] if firing is None else [firing]
-        return found
+            if firing is not None:
+                yield firing
 
     def _firing(self, schedule: Waiting, own: str, least_ms: int) -> Firing | None:
         """Return a schedule's run on its label, unless it was made before or may not be."""
@@ -242,7 +247,8 @@ class Dependencies:
         if upstream is None:
             return None
         starts: list[int] = []
-        todo, margin_ms = [name], 0
+        # The label of a run without a rule is one of another zone.
+        todo, margin_ms = [name], 0 if upstream.rule is not None else APART_MS
         reached = {name}
         while todo:
             behind: list[str] = []

@@ -147,15 +147,23 @@ def reason_of(item: Item) -> str:
     return item.data[at + 1 : at + 1 + item.data[at]].decode()
 
 
+def _is_assumed(item: Item, assumed_from_ms: int) -> bool:
+    """Return whether a record says no more than its absence would."""
+    plain = item.outcome is Outcome.SUCCEEDED and not item.by_hand and not tag_of(item)
+    return plain and item.first_ms >= assumed_from_ms
+
+
 def trim(
-    items: list[Item], *, now_ms: int, keep_from_ms: int | None
+    items: list[Item], *, now_ms: int, keep_from_ms: int | None, assumed_from_ms: int
 ) -> tuple[list[Item], list[Item]]:
     """Return what stays of a history, and what goes: too many, or too old.
 
     Args:
         items: the oldest first.
         now_ms: wall.
-        keep_from_ms: what did not succeed at this nominal time or later is still needed.
+        keep_from_ms: outcomes at this nominal time or later are still needed.
+        assumed_from_ms: but that a first attempt at this time or later succeeded need not be kept:
+            it is assumed where there is no record.
     """
     if len(items) <= RUNS_MAX and (not items or now_ms - items[0].ended_ms < AGE_MS_MAX):
         return items, []
@@ -166,7 +174,7 @@ def trim(
         needed = (
             keep_from_ms is not None
             and item.last_ms >= keep_from_ms
-            and item.outcome is not Outcome.SUCCEEDED
+            and not _is_assumed(item, assumed_from_ms)
             and len(items) - number <= NEEDED_MAX
         )
         young = number >= last and now_ms - item.ended_ms < AGE_MS_MAX

@@ -77,6 +77,7 @@ class Known:
             cause=cause,
             by_hand=repeat > 0,
             label=run.label if entry.rule is None else "",
+            held=run.stands is Stands.HELD,
         )
 
     def _planned(self, entry: Entry, from_ms: int, until_ms: int) -> Iterator[RunFact]:

@@ -10,6 +10,7 @@ from typing import Protocol
 from wheel.engine import history
 from wheel.engine.catchup import Gap
 from wheel.engine.change import TEXT, Change
+from wheel.engine.definition import TIME_MS_END
 from wheel.engine.entries import Entry
 from wheel.engine.runs import DROPPED, Outcome, RunRecord
 
@@ -135,7 +136,12 @@ class Ledger:
     ) -> None:
         items.append(item)
         keep_from_ms = self._keep_from_ms(entry.name) if entry.linked else None
-        stays, goes = history.trim(items, now_ms=now_ms, keep_from_ms=keep_from_ms)
+        # Who asks takes a decided time without a record for one that succeeded; only a rule has
+        # such times, and only since it is in force.
+        assumed_from_ms = TIME_MS_END if entry.rule is None else entry.since_ms
+        stays, goes = history.trim(
+            items, now_ms=now_ms, keep_from_ms=keep_from_ms, assumed_from_ms=assumed_from_ms
+        )
         for old in goes:
             if old.text_apart:
                 change.drop(TEXT, _text_key(entry, old))

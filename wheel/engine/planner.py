@@ -89,6 +89,9 @@ class Planner(Runner):
         self._retry_ms = None
         more = False
         try:
+            if not self.dependencies.is_settled:  # a restart found runs held
+                with self.changing():
+                    more = True
             more |= self._ended_slice()
             more |= self._due_slice(rel=False)
             more |= self._due_slice(rel=True)
@@ -154,6 +157,11 @@ class Planner(Runner):
         assert nominal_ms is not None
         assert fire_ms is not None
         change.touch(entry)
+        most = entry.settings.max_runs
+        if most is not None and entry.runs >= most:  # runs by hand have used it up meanwhile
+            self.set_next(entry, nominal_ms)
+            self.dependencies.touch(entry.name)
+            return
         picked = nominal_ms <= entry.caught_ms
         span = None if picked else self.missed_until(entry)
         if span is not None and self.catch_up(change, entry, span, now_ms):
@@ -198,6 +206,33 @@ class Planner(Runner):
         entry.done_ms = begin_ms - 1
         self.set_next(entry, begin_ms - 1)
         return True
+
+    def make_up(self, change: Change, entry: Entry, paused_ms: int) -> None:
+        """Make runs, as CATCHUP says, of the dates that a schedule without a rule missed.
+
+        Args:
+            change: that it is part of.
+            entry: the schedule; no longer paused.
+            paused_ms: wall, since when it was.
+        """
+        if entry.rule is not None or entry.settings.catch_up is CatchUp.SKIP:
+            return
+        missed = [
+            history.decode(item)
+            for item in change.seen_history(entry.name)
+            if item.outcome is Outcome.MISSED and item.ended_ms >= paused_ms
+        ]
+        most = entry.settings.catch_up_max if entry.settings.catch_up is CatchUp.ALL else 1
+        in_row = entry.settings.catch_up is CatchUp.ALL
+        for record in sorted(missed, key=lambda record: record.first_ms)[-most:]:
+            self.start(
+                change,
+                entry,
+                record.first_ms,
+                record.first_ms,
+                own=record.label,
+                caught_up=in_row,
+            )
 
     # ---------------------------------------------------------------- runs by hand
 

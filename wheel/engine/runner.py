@@ -8,12 +8,13 @@ and when they are done it waits for its turn like any other.
 import functools
 from collections.abc import Generator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Final, NamedTuple, Protocol
 
 from wheel.engine.catchup import Gap
 from wheel.engine.change import Change
 from wheel.engine.change import Core as ChangeCore
-from wheel.engine.dag import Phase, RunFact
+from wheel.engine.dag import RELEASE, Phase, RunFact
 from wheel.engine.dag import State as Judged
 from wheel.engine.dates import Dates
 from wheel.engine.definition import TIME_MS_END, CatchUp, ScheduleError
@@ -22,7 +23,7 @@ from wheel.engine.entries import Entry
 from wheel.engine.facts import Times
 from wheel.engine.known import Known
 from wheel.engine.ledger import Ledger
-from wheel.engine.overlap import Act, Decision, decide
+from wheel.engine.overlap import START, Act, Decision, decide
 from wheel.engine.runs import Outcome, Run, RunRecord, Stands, tag_parts
 from wheel.engine.spread import due_ms
 from wheel.engine.store import Core as StoreCore
@@ -179,6 +180,7 @@ class Runner:
                 change.commit(gone=gone)
         except BaseException:
             change.undo()
+            self.dates.forget()
             self.known.change = None
             raise
         self.known.change = None
@@ -201,29 +203,30 @@ class Runner:
 
     def _settle(self, change: Change) -> None:
         """Let go what is held no longer, and whatever follows from that."""
-        for held, before in self.dependencies.settle():
-            old = HeldRun(name=held.name, nominal_ms=held.nominal_ms, own=held.own, verdict=before)
-            change.undone_by(functools.partial(self.dependencies.hold, old))
-            entry = self.store.get(held.name)
-            run = None if entry is None else held_at(entry, held.nominal_ms)
-            if entry is None or run is None:
-                self.dependencies.let_go(held.name, held.nominal_ms)
-            elif held.verdict.state is Judged.RELEASE:
-                self.dependencies.let_go(held.name, held.nominal_ms)
-                change.stand(run, Stands.WAITING)
-                self.release(change, entry)
-            else:
-                change.events.append(
-                    (
-                        "run_held",
-                        {
-                            "run": run.id,
-                            "outcome": held.verdict.phase.value,
-                            "upstream": held.verdict.upstream,
-                            "reason": held.verdict.reason,
-                        },
-                    )
-                )
+        while news := self.dependencies.settle():
+            for held, before in news:
+                old = replace(held, verdict=before)
+                change.undone_by(functools.partial(self.dependencies.hold, old))
+                self._judged(change, held)
+
+    def _judged(self, change: Change, held: HeldRun) -> None:
+        """Do what another verdict on a held run calls for."""
+        entry = self.store.get(held.name)
+        run = None if entry is None else held_at(entry, held.nominal_ms)
+        if entry is None or run is None:
+            self.dependencies.let_go(held.name, held.nominal_ms)
+        elif held.verdict.state is Judged.RELEASE:
+            self.dependencies.let_go(held.name, held.nominal_ms)
+            change.stand(run, Stands.WAITING)
+            self.release(change, entry)
+        else:
+            fields = {
+                "run": run.id,
+                "outcome": held.verdict.phase.value,
+                "upstream": held.verdict.upstream,
+                "reason": held.verdict.reason,
+            }
+            change.events.append(("run_held", fields))
 
     # ---------------------------------------------------------------- runs
 
@@ -253,30 +256,26 @@ class Runner:
         """
         change.touch(entry)
         run = Run(entry.name, nominal_ms, tag, due, own or entry.label(nominal_ms), alone=alone)
-        if entry.settings.after and not tag.startswith("!"):
-            verdict = self.dependencies.verdict(entry.name, nominal_ms, own)
-            if verdict.state is not Judged.RELEASE:
-                run.stands = Stands.HELD
-                self._make(change, entry, run)
-                self._hold(
-                    change, HeldRun(name=run.name, nominal_ms=nominal_ms, own=own, verdict=verdict)
-                )
-                self._surplus(change, entry)
-                return run
-        if alone:
-            self._make(change, entry, run)
-            return run
-        if entry.live is None:
-            self._make(change, entry, run)
-            return run
-        decision = self._overlap(change, entry, caught_up=caught_up)
+        # At the nominal time, whether its upstreams are done or not.
+        decision = START
+        if not alone and entry.live is not None:
+            decision = self._overlap(change, entry, caught_up=caught_up)
         if decision.act is Act.SKIP:
             gap = Gap(nominal_ms, nominal_ms, 1, decision.reason)
             self.drop(change, entry, gap, Outcome.SKIPPED, tag=tag, label=run.label)
             return None
         if decision.act is not Act.START:
             run.stands = Stands.WAITING
+        verdict = RELEASE
+        if entry.settings.after and not tag.startswith("!"):
+            verdict = self.dependencies.verdict(entry.name, nominal_ms, own)
+        if verdict.state is not Judged.RELEASE:
+            run.stands = Stands.HELD
         self._make(change, entry, run)
+        if run.stands is Stands.HELD:
+            held = HeldRun(name=run.name, nominal_ms=nominal_ms, own=own, verdict=verdict)
+            self._hold(change, held)
+            self._surplus(change, entry)
         return run
 
     def _overlap(self, change: Change, entry: Entry, *, caught_up: bool) -> Decision:
@@ -408,6 +407,7 @@ class Runner:
             change,
             HeldRun(name=run.name, nominal_ms=run.nominal_ms, own=own, verdict=verdict),
         )
+        self.tell(change, entry, run, Phase.HELD)
         return False
 
     # ---------------------------------------------------------------- records

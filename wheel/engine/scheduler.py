@@ -534,10 +534,12 @@ class Scheduler(ByHand):
         with planner.changing() as change:
             change.touch(entry)
             entry.paused = False
+            paused_ms = entry.extra.paused_ms
             entry.extra = changed_extra(entry.extra, paused_ms=0, note="", actor="")
             if entry.fire_ms is not None and entry.fire_ms <= now_ms:
                 planner.catch_up(change, entry, Span(-1, now_ms, "paused"), now_ms)
             planner.dependencies.touch(name)
+            planner.make_up(change, entry, paused_ms)
             planner.release(change, entry)
             change.events.append(("schedule_resumed", {"schedule": name, "actor": actor}))
         planner.fill(entry)
