@@ -147,9 +147,10 @@ class Clockwork(Bench):
             live = sorted(
                 (run.id, run.label, run.job_id, run.stands, run.alone) for run in entry.all_live()
             )
-            rows = self.runs(entry.name)
-            if entry.settings.jitter_ms:  # who was retried: a start sees the job's own due time
-                rows = [replace(row, due_ms=0) for row in rows]
+            # Of a job that was retried a start sees the new due time only.
+            rows = [
+                row if row.ended_ms else replace(row, due_ms=0) for row in self.runs(entry.name)
+            ]
             found.append(
                 (
                     replace(self.scheduler.get(entry.name), served=False),
