@@ -105,7 +105,14 @@ def create_command(
         click.echo(f"{name} signs in by its certificate. {AGAIN}", err=True)
 
 
-@token_group.command("list", context_settings=CONTEXT)
+LIST_EPILOG = """\b
+Examples:
+  wheeld token list --token-file /etc/wheeld/tokens
+  wheeld token list --json
+"""
+
+
+@token_group.command("list", epilog=LIST_EPILOG, context_settings=CONTEXT)
 @_token_file
 @_as_json
 def list_command(*, token_file: Path, as_json: bool) -> None:
@@ -130,10 +137,18 @@ def list_command(*, token_file: Path, as_json: bool) -> None:
         )
 
 
-@token_group.command("revoke", context_settings=CONTEXT)
+REVOKE_EPILOG = """\b
+Examples:
+  wheeld token revoke mailer --token-file /etc/wheeld/tokens
+  wheeld token revoke mailer && systemctl reload wheeld
+"""
+
+
+@token_group.command("revoke", epilog=REVOKE_EPILOG, context_settings=CONTEXT)
 @click.argument("name")
 @_token_file
-def revoke_command(*, name: str, token_file: Path) -> None:
+@_as_json
+def revoke_command(*, name: str, token_file: Path, as_json: bool) -> None:
     """Take the token of NAME out of the file.
 
     At its next SIGHUP the server lets nobody in with it, and closes who is.
@@ -142,6 +157,9 @@ def revoke_command(*, name: str, token_file: Path) -> None:
         remove_token(token_file.absolute(), name)
     except (TokenFileError, OSError) as error:
         raise click.ClickException(str(error)) from error
+    if as_json:
+        click.echo(json.dumps({"name": name, "revoked": True, "file": str(token_file.absolute())}))
+        return
     click.echo(f"{name} is off the list. {AGAIN} Then its connections are closed.", err=True)
 
 

@@ -89,6 +89,10 @@ class CoreOptions:
         maxmemory_bytes: SCHEDULE is refused above 85 % of it.
         payload_bytes_max: of one job, at most 1 MiB.
         seed: for backoff draws.
+        dead_max: dead jobs kept; the oldest goes first.
+        dead_kept_ms: and no longer than this.
+        ended_max: ended jobs remembered, at most 4 Mi.
+        once_max: ONCE tokens remembered, at most 4 Mi.
         store: the store's uuid, 16 bytes: keys the hashes of keys and tokens.
         strict_handlers: refuse jobs for a handler that nobody serves.
         auth_required: connections start without rights.
@@ -105,6 +109,10 @@ class CoreOptions:
     maxmemory_bytes: int = 1 << 30
     payload_bytes_max: int = 64 * 1024
     seed: int = 0
+    dead_max: int = 1_000_000
+    dead_kept_ms: int = 90 * 24 * 3600 * 1000
+    ended_max: int = 4 << 20
+    once_max: int = 4 << 20
     store: bytes = bytes(16)
     strict_handlers: bool = False
     auth_required: bool = False
@@ -401,14 +409,8 @@ class Core:
     ) -> None:
         """Change what is given; a connection that is gone is left alone.
 
-        Args:
-            handle: the connection.
-            resp: version of the protocol, 2 or 3.
-            name: what CLIENT shows.
-            user: who is signed in.
-            authed: with every role (True), or none (False).
-            roles: bits of the roles instead, 0 = signed out.
-            globs: with roles: the handlers that they are limited to, with commas between.
+        authed gives every role or none; roles gives these (bits, 0 = signed out), limited to the
+        handlers in globs ("a.*,b"; none = all).
 
         Raises:
             ValueError: a name of more than 63 bytes, or a RESP version other than 2 and 3.
@@ -453,6 +455,14 @@ class Core:
         """Return every counter, gauge and limit by its name in ``wd_core_stats``."""
         lib.wd_core_stats_get(self._core, self._stats)
         return {name: int(getattr(self._stats, name)) for name in _STATS_NAMES}
+
+    def errors(self) -> dict[str, int]:
+        """Return how many error replies were sent, by their code; "other" = any not listed."""
+        code, count = ffi.new("const char **"), ffi.new("uint64_t *")
+        found: dict[str, int] = {}
+        while lib.wd_core_error_count(self._core, len(found), code, count) == lib.WD_OK:
+            found[_text(code[0])] = int(count[0])
+        return found
 
     def engine_figures(self) -> dict[str, int]:
         """Return the engine's clocks, counters and job counts by their names in wd_control.h."""
@@ -504,6 +514,10 @@ def _c_options(options: CoreOptions) -> Any:
             "maxmemory_bytes": options.maxmemory_bytes,
             "payload_bytes_max": options.payload_bytes_max,
             "seed": options.seed,
+            "dead_max": options.dead_max,
+            "dead_kept_ms": options.dead_kept_ms,
+            "ended_max": options.ended_max,
+            "once_max": options.once_max,
             "store": options.store,
             "strict_handlers": options.strict_handlers,
             "auth_required": options.auth_required,
@@ -537,14 +551,7 @@ def rights_table() -> list[Right]:
     roles, limited = ffi.new("uint32_t *"), ffi.new("int *")
     found: list[Right] = []
     while lib.wd_core_right(len(found), command, form, roles, limited) == lib.WD_OK:
-        found.append(
-            Right(
-                command=_text(command[0]),
-                form=_text(form[0]),
-                roles=int(roles[0]),
-                limited=bool(limited[0]),
-            )
-        )
+        found.append(Right(_text(command[0]), _text(form[0]), int(roles[0]), bool(limited[0])))
     return found
 
 

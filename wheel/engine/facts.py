@@ -128,7 +128,7 @@ class CommandSyntax:
     args_max: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Right:
     """Who may use a command, or a form of it.
 
