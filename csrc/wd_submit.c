@@ -165,7 +165,7 @@ static int by_value(const void *a, const void *b)
 }
 
 typedef struct {
-    uint32_t created;
+    uint32_t created, entries;       /* jobs; entries of the table that are new */
     uint64_t log_bytes, state_bytes; /* upper bounds */
     wd_buf things;                   /* u64 each */
 } needs;
@@ -182,6 +182,8 @@ static int check_ops(wd_engine *e, wd_span ops, needs *out)
         uint64_t thing = thing_of(e, &r);
         if (thing && wd_buf_put(&out->things, &thing, sizeof thing) != WD_OK) return WD_ENOMEM;
         out->created += r.kind == WD_R_CREATED;
+        out->entries += r.kind == WD_R_PUT &&
+                        wd_table_get(e->table, r.reason, r.text[WD_S_NAME], &(wd_span){0}) != WD_OK;
         out->log_bytes += size + OP_EXTRA_BYTES;
         out->state_bytes += size + size / 4 + OP_EXTRA_BYTES; /* size classes waste an eighth */
     }
@@ -201,6 +203,7 @@ static int reserve(wd_engine *e, wd_span ops, const needs *need)
     uint64_t limit = e->options.maxmemory_bytes / 100 * WD_MEMORY_PERCENT;
     uint64_t bytes = wd_engine_memory(e) + need->log_bytes + need->state_bytes;
     if (bytes >= limit || wd_slab_room(e->slab) < need->created) return WD_EFULL;
+    if (WD_TABLE_MAX - wd_table_count(e->table) < need->entries) return WD_EFULL;
     if (WD_POLICIES_MAX - wd_policies_count(e->names) < need->created) return WD_EFULL;
     int status = wd_batch_reserve(e, need->log_bytes);
     for (wd_span rest = ops; rest.n && status == WD_OK;
