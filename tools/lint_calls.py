@@ -37,6 +37,7 @@ ALLOWED: Final[dict[tuple[str, str], str]] = {
     ("server/tls.py", "file"): "asks who else can read the key of the certificate",
     ("wal/disk.py", "file"): "the one place where the data directory is touched",
     ("wheel/__init__.py", "file"): "finds other packages named wheel on sys.path, once",
+    ("wheel/commands/machine.py", "file"): "reads the file of schedules, and the machine's zone",
     ("wheel/commands/schedule.py", "file"): "reads the payload that @FILE names",
     ("wheel/system.py", "clock"): "the user side's one reader of clocks",
     ("wheel/system.py", "random"): "the user side's one source of randomness",

@@ -12,6 +12,7 @@ import click
 
 from wheel.client import Client
 from wheel.commands.cron_runs import RUN_COMMANDS
+from wheel.commands.imports import IMPORT_COMMANDS
 from wheel.commands.lazy import CONTEXT
 from wheel.commands.output import (
     from_now,
@@ -376,5 +377,5 @@ def _fire_document(fire: Fire) -> Mapping[str, object]:
     return {"at": iso(at_ms), "local": fire.local, "due": iso(due_ms)}
 
 
-for _command in RUN_COMMANDS:
+for _command in (*RUN_COMMANDS, *IMPORT_COMMANDS):
     cron_group.add_command(_command)
