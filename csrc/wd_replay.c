@@ -150,8 +150,8 @@ int wd_engine_replay(wd_engine *e, wd_span payload, const wd_frame_meta *m, uint
     e->frame_wall_ms = m->wall_ms;
     e->frame_rel_ms = m->rel_ms;
     if (m->wall_ms > e->logical_ms) e->logical_ms = m->wall_ms;
-    if (!fuzzy) wd_ring_age(e->ring, m->rel_ms);
     int status = replay_records(e, payload, m->records);
+    if (status == WD_OK && !fuzzy) wd_ring_age(e->ring, m->rel_ms);
     if (status == WD_OK && fuzzy && !wd_is_fuzzy(e)) status = wd_load_settle(e);
     return status;
 }
