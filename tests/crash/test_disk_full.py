@@ -1,5 +1,8 @@
-"""A full disk, stage by stage, with a real process: by a shim that gives new files no room, and on a
-real file system that is really full (where this user may mount one)."""
+"""A full disk, stage by stage, with a real process.
+
+By a shim that gives new files no room; and on a file system that is really full, where this user
+may mount one.
+"""
 
 import shutil
 import subprocess
@@ -46,6 +49,16 @@ def stages(connection, words, limit=4000):
         if "DISKFULL" in seen:
             return seen
     raise AssertionError(f"the disk did not fill: {seen}")
+
+
+def schedule_for_ever(connection):
+    while True:
+        connection.call("SCHEDULE", "h", "+1d", "x" * 60_000)
+
+
+def write_for_ever(file):
+    while True:
+        file.write(bytes(1 << 16))
 
 
 def room_is(level):
@@ -136,9 +149,8 @@ def test_a_disk_that_became_read_only_ends_the_server_with_74_and_nothing_is_los
     with server.connect() as connection:
         confirmed = schedule_many(connection, 10)
         full.touch()
-        with pytest.raises(OSError, match="closed|reset|Broken pipe"):
-            while True:
-                connection.call("SCHEDULE", "h", "+1d", "x" * 60_000)
+        with pytest.raises(OSError, match=r"closed|reset|Broken pipe"):
+            schedule_for_ever(connection)
     assert server.wait() == 74
     server.spawn(*SEGMENT, env=env)
     assert server.wait() == 74
@@ -167,10 +179,9 @@ def test_a_file_system_that_is_really_full_refuses_jobs_and_heals_when_there_is_
         server.start(*SEGMENT)
         wait_for(server, lambda info: info["log_reserve"] == "1")
         with server.connect() as connection:
-            with ballast.open("wb") as file, pytest.raises(OSError, match="No space left"):
-                while True:
-                    file.write(bytes(1 << 16))
-                    file.flush()
+            fill = ballast.open("wb", buffering=0)
+            with fill, pytest.raises(OSError, match="No space left"):
+                write_for_ever(fill)
             big = ("SCHEDULE", "h", "+1d", "x" * 1000)
             assert stages(connection, big)[-1] == "DISKFULL"
             kept = connection.call("COUNT")
