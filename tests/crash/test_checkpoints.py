@@ -5,6 +5,7 @@ import random
 
 import pytest
 
+from tests.crash.test_backup import wheeld
 from tests.crash.test_serve import schedule_many, wait_for
 from wheel.wire import ReplyError
 
@@ -185,3 +186,16 @@ def test_many_starts_of_a_small_store_do_not_fill_the_disk(server):
     assert sizes[-1] == 4 << 20
     assert sum(sizes[:-1]) <= 6 * 8192
     assert server.call("COUNT") == 6
+
+
+def test_wheeld_save_makes_one_and_says_what_it_covers(server):
+    server.start(*SMALL)
+    with server.connect() as connection:
+        schedule_many(connection, 300)
+    url = ("--url", f"wheeld://127.0.0.1:{server.port}")
+    saved = wheeld("save", *url, "--json")
+    assert saved["jobs"] == 300
+    assert saved["size_bytes"] == snaps(server)[-1].stat().st_size
+    assert saved["lsn"] <= saved["end_lsn"]
+    server.kill()
+    assert "cannot connect" in wheeld("save", *url, status=4)
