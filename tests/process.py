@@ -18,16 +18,11 @@ from typing import Self
 
 import pytest
 
+from tests.ports import free_port
 from wheel.wire import NOT_READY, Reply, ReplyReader, encode_command
 
 ROOT = Path(__file__).parents[1]
 DEADLINE_S = 60.0
-
-
-def free_port() -> int:
-    """Return a TCP port that nobody listens on just now."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return int(listener.getsockname()[1])
 
 
 class Connection:

@@ -160,6 +160,22 @@ class SimDisk:
     def crash(self, seed):
         self.lib.wd_simfs_crash(self.fs, seed)
 
+    @property
+    def pending(self):
+        """How many effects no sync covers."""
+        return self.lib.wd_simfs_pending(self.fs)
+
+    def crashed_with(self, mask, seed=1):
+        """Return a copy after a power cut that kept the effects whose bits are set in mask."""
+        copy = self.clone()
+        self.lib.wd_simfs_crash_with(copy.fs, mask & (1 << 64) - 1, seed)
+        return copy
+
+    @property
+    def digest(self):
+        """A number for all names and contents."""
+        return self.lib.wd_simfs_digest(self.fs)
+
     def crashed(self, seed):
         """Return a copy of this disk after a power cut."""
         copy = self.clone()

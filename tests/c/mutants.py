@@ -362,8 +362,8 @@ JOBS = [
     plant(
         "an id is given out again",
         "wd_slab.c",
-        "*out_id = make_id(s->rows[s->free_head].gen + 1u, s->free_head);",
-        "*out_id = make_id(s->rows[s->free_head].gen + (PLANTED ? 0u : 1u), s->free_head);",
+        "*out_id = make_id(next_generation(s, s->rows[s->free_head].gen), s->free_head);",
+        "*out_id = make_id(next_generation(s, s->rows[s->free_head].gen) - PLANTED, s->free_head);",
     ),
     plant(
         "an ended job's row is not freed by the replay",
@@ -389,10 +389,45 @@ JOBS = [
     plant(
         "a command's records are torn apart",
         "wd_batch.c",
-        "    e->open->meta.records++;\n    e->lsn++;\n",
-        "    e->open->meta.records++;\n    e->lsn++;\n    if (PLANTED) wd_engine_close_batch(e);\n",
+        "    e->lsn++;\n    return WD_OK;\n",
+        "    e->lsn++;\n    if (PLANTED) wd_engine_close_batch(e);\n    return WD_OK;\n",
         scenario="what_one_command_did_stands_in_one_frame",
     ),
 ]
 
-MUTANTS = [*GATE, *LOG, *MARK, *FORMAT, *LEASES, *JOBS]
+CHECKPOINTS = [
+    plant(
+        "replay asks for the row's lsn before its generation",
+        "wd_replay.c",
+        "    if (gen < row->gen || row->state == WD_FREE) return LEAVE;\n",
+        "    if (PLANTED) return row->lsn < lsn ? APPLY : LEAVE;\n"
+        "    if (gen < row->gen || row->state == WD_FREE) return LEAVE;\n",
+    ),
+    plant(
+        "replay applies every record of a row's generation",
+        "wd_replay.c",
+        "return lsn > row->lsn ? APPLY : LEAVE;",
+        "return lsn > row->lsn || PLANTED ? APPLY : LEAVE;",
+    ),
+    plant(
+        "replay leaves out what a record does beside its row",
+        "wd_replay.c",
+        "return wd_apply_beside(e, r);",
+        "return PLANTED ? WD_OK : wd_apply_beside(e, r);",
+    ),
+    plant(
+        "frames that a checkpoint has seen age the rings again",
+        "wd_replay.c",
+        "if (!fuzzy) wd_ring_age(e->ring, m->rel_ms);",
+        "if (!fuzzy || PLANTED) wd_ring_age(e->ring, m->rel_ms + (PLANTED ? 3600000 : 0));",
+    ),
+    plant(
+        "a core starts before its log has reached the checkpoint's end",
+        "wd_replay.c",
+        "    if (fuzzy && last_lsn > e->load.end.end_lsn) return WD_ECORRUPT;",
+        "    if (PLANTED && fuzzy) return WD_OK;\n"
+        "    if (fuzzy && last_lsn > e->load.end.end_lsn) return WD_ECORRUPT;",
+    ),
+]
+
+MUTANTS = [*CHECKPOINTS, *GATE, *LOG, *MARK, *FORMAT, *LEASES, *JOBS]

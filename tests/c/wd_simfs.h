@@ -81,6 +81,14 @@ int wd_simfs_fault_done(const wd_simfs *fs);
  * data kept, 3: only names kept, else any mixture). Power is on again, all descriptors are gone. */
 void wd_simfs_crash(wd_simfs *fs, uint64_t seed);
 
+/* How many effects no sync covers yet: dirty sectors, lengths, operations on names. */
+int wd_simfs_pending(const wd_simfs *fs);
+/* Power cut that keeps the i-th of them if bit i of mask is set; behind the 64th the seed decides.
+ */
+void wd_simfs_crash_with(wd_simfs *fs, uint64_t mask, uint64_t seed);
+/* Of all names, lengths and contents, as a process sees them. */
+uint64_t wd_simfs_digest(const wd_simfs *fs);
+
 /* Damage, not traced: overwrite on the device and in the cache; set the length. */
 int wd_simfs_poke(wd_simfs *fs, const char *path, const void *p, size_t n, int64_t offset);
 int wd_simfs_resize(wd_simfs *fs, const char *path, int64_t size_bytes);

@@ -21,6 +21,7 @@ enum {
     KEEPER_SLOW_MS = 1500, /* it hangs in a sync of its own */
     MARK_EVERY_MS = 1000,
     SYNC_EVERY_MS = 50,
+    ASK_EVERY = 5,
     CHECK_EVERY = 16,
     ROUNDS_MAX = 64
 };
@@ -142,6 +143,7 @@ static void choose_swarm(wd_world *w)
     for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++)
         *kinds[i] = sim_below(w, 3) == 0 ? 0 : 1 + (unsigned)sim_below(w, MOST[i]);
     s->absolute = (unsigned)sim_below(w, 700);
+    s->save = sim_below(w, 4) ? (unsigned)sim_below(w, 25) : 0;
     s->full = sim_below(w, 2) ? 0 : 1 + (unsigned)sim_below(w, 30);
     s->pipelined = (unsigned)sim_below(w, 500);
     s->lag_ms = sim_below(w, 2) ? 0 : 1 + (unsigned)sim_below(w, 40);
@@ -583,6 +585,8 @@ static void begin_life(wd_world *w, wd_core *core, wd_log *log)
     w->keeper_rotations = 0;
     w->audit_at = 0;
     w->proven_lsn = w->must_lsn;
+    w->saving = 0;
+    w->ask_in = 0;
     w->full_until_ms = SIM_NEVER;
     w->quiet_until_ms = w->true_ms + QUIET_MS;
     choose_end(w);
@@ -630,15 +634,37 @@ static int quiet_is_over(wd_world *w)
     return 1;
 }
 
+/* Is it time to begin a checkpoint, or to look how far one is? */
+static int wants_python(wd_world *w)
+{
+    if (!w->saving) return sim_chance(w, w->swarm.save);
+    if (w->ask_in-- > 0) return 0;
+    w->ask_in = ASK_EVERY;
+    return 1;
+}
+
+void wd_world_set_saving(wd_world *w, int saving)
+{
+    w->saving = saving;
+    w->stats.saves += (uint64_t)saving;
+}
+
+void wd_world_ends_by_cut(wd_world *w)
+{
+    w->ends_by = WORLD_CUT;
+    w->may_fail = 1;
+}
+
 int wd_world_run(wd_world *w, wd_core *core, wd_log *log)
 {
     WD_ASSERT(wd_world_is_bound(w));
-    begin_life(w, core, log);
+    if (core) begin_life(w, core, log);
     for (;;) {
         step(w);
         if (w->violation[0] || w->failed) break;
         if (w->quiet && quiet_is_over(w)) break;
         if (!w->quiet && w->stats.events >= w->budget && reach_end(w)) break;
+        if (wants_python(w)) return WORLD_ASKS;
     }
     if (w->failed && !w->may_fail && w->ends_by != WORLD_CUT)
         sim_violate(w, "failed: the log failed, and nothing had been done to the disk");
