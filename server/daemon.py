@@ -289,7 +289,8 @@ class Daemon:
             keeper.stop()
             if self._tls is not None and not self._failed:
                 self._tls.close()
-            await making
+            await checkpointer.stop()
+            await asyncio.wait([making])
             core.close()
         return self._close_log(log)
 
