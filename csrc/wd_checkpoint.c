@@ -94,7 +94,8 @@ static enum room make_room(wd_checkpoint *k, int kind, uint64_t first, size_t n)
     WD_ASSERT(wd_chunk_whole(n) <= WD_CKPT_CHUNK_BYTES_MAX);
     if (fits) return ROOM;
     close_chunk(k);
-    if (!k->buf) k->buf = wd_ckptwriter_take(k->w);
+    WD_ASSERT(!k->buf);
+    k->buf = wd_ckptwriter_take(k->w);
     if (!k->buf) return WAIT;
     if (wd_buf_need(k->buf, WD_CKPT_CHUNK_HEADER_BYTES + n + 8) != WD_OK) return NO_MEMORY;
     k->buf->n = WD_CKPT_CHUNK_HEADER_BYTES;
@@ -309,8 +310,8 @@ int wd_checkpoint_slice(wd_checkpoint *k)
 
 /* ---- life ---- */
 
-/* The header block is the first thing that the writer gets. WD_OK, WD_ENOMEM. */
-static int write_header(wd_checkpoint *k, const uint8_t *uuid)
+/* The header block is the first thing that the writer gets. */
+static void write_header(wd_checkpoint *k, const uint8_t *uuid)
 {
     const wd_engine *e = k->e;
     wd_slab_counts have = wd_slab_count(e->slab);
@@ -328,16 +329,11 @@ static int write_header(wd_checkpoint *k, const uint8_t *uuid)
                       .runs = have.runs};
     memcpy(m.uuid, uuid, sizeof m.uuid);
     wd_buf *b = wd_ckptwriter_take(k->w);
-    WD_ASSERT(b);
-    if (wd_buf_need(b, WD_CKPT_HEADER_BYTES) != WD_OK) {
-        wd_ckptwriter_give(k->w, b);
-        return WD_ENOMEM;
-    }
+    WD_ASSERT(b && b->cap >= WD_CKPT_HEADER_BYTES); /* a fresh writer's buffers hold a chunk */
     wd_ckpt_header_encode(&m, b->p);
     b->n = WD_CKPT_HEADER_BYTES;
     k->f.bytes = b->n;
     wd_ckptwriter_give(k->w, b);
-    return WD_OK;
 }
 
 wd_checkpoint *wd_checkpoint_new(wd_engine *e, wd_ckptwriter *w, const wd_checkpoint_options *o)
@@ -357,9 +353,8 @@ wd_checkpoint *wd_checkpoint_new(wd_engine *e, wd_ckptwriter *w, const wd_checkp
     k->once = wd_ring_once_numbers(e->ring);
     k->f.start_lsn = e->lsn;
     k->f.slots = k->slots;
-    if (write_header(k, o->uuid) == WD_OK) return k;
-    wd_release(k);
-    return NULL;
+    write_header(k, o->uuid);
+    return k;
 }
 
 void wd_checkpoint_free(wd_checkpoint *k)

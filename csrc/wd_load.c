@@ -146,6 +146,7 @@ static int begin(wd_engine *e, const wd_ckpt_meta *m)
     wd_slab_raise(e->slab, m->generation);
     wd_table_set_loading(e->table, 1);
     e->lsn = m->start_lsn;
+    e->apply_term = m->term;
     e->logical_ms = m->logical_ms;
     return WD_OK;
 }

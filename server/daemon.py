@@ -32,13 +32,15 @@ from server.auth import TokenFileError, Tokens, read_tokens
 from server.checkpoints import Checkpointer, Policy
 from server.clock import Clock
 from server.control import Control, Identity
+from server.cron_commands import CronCommands
 from server.info import render
-from server.keeper import Keeper
+from server.keeper import Keeper, Room
 from server.listener import check_exposure, open_sockets, open_tls, shown_address
+from server.planner import Schedules
 from server.refusals import ERRORS, EXIT_FAILED, EXIT_IO, EXIT_OK, refusal
 from server.replay import rel_now_ms, replay
 from server.saving import answer_backup_end, answer_backup_start, answer_save
-from server.settings import JOBS_MAX, Fsync, Settings, SettingsError, resolve_listen
+from server.settings import Fsync, Settings, SettingsError, jobs_max, resolve_listen
 from server.signin import Closing, SignIn
 from server.state import State
 from server.tls import make_context
@@ -54,7 +56,6 @@ from wheel.engine.core import Commit, Core, CoreOptions, DiskRoom, Sync
 from wheel.engine.facts import Clocks
 from wheel.facade import VERSION
 
-JOB_BYTES_MIN: Final = 64  # a job's row; only what is used costs memory
 FLUSH_S: Final = 5.0  # at a stop, for clients that do not take their last replies
 WATCH_S: Final = 1.0
 PROGRESS_NS: Final = 1_000_000_000
@@ -95,6 +96,9 @@ class Daemon:
         self._reason = ""
         self._tokens: Tokens | None = None
         self._tls: TlsServer | None = None
+        self._turns: Turns | None = None
+        self._schedules: Schedules | None = None
+        self._control: Control | None = None
         self._wal: FileLog | None = None  # once it is open for writing
         self._failed = False  # the log
         self._faulty = False  # this program
@@ -170,7 +174,14 @@ class Daemon:
                 logger=self._log,
                 on_moved=state.log_moved,
                 on_failed=self._on_log_failed,
-                after_round=self._feed,
+                after_round=self._behind_round,
+            )
+            self._turns = turns
+            state.schedules = self._schedules = Schedules(
+                core,
+                clock=self._clock,
+                logger=self._log,
+                strict_handlers=self._settings.strict_handlers,
             )
             if tls is not None:
                 state.tls = self._tls = TlsServer(
@@ -202,15 +213,20 @@ class Daemon:
                 if self._tls is not None:
                     self._tls.abort()
 
-    def _feed(self) -> None:
-        """Move the bytes of TLS connections, behind each round."""
+    def _behind_round(self) -> None:
+        """Move the bytes of TLS connections, and look at schedules."""
         if self._tls is not None:
             self._tls.after_round()
+        schedules, turns = self._schedules, self._turns
+        if schedules is not None and turns is not None and schedules.after_round():
+            turns.soon()
 
     def _core_options(self, store: bytes) -> CoreOptions:
         settings = self._settings
         return CoreOptions(
-            jobs_max=min(JOBS_MAX, settings.memory_bytes_max // JOB_BYTES_MIN),
+            jobs_max=jobs_max(settings),
+            dead_max=settings.dead_max,
+            dead_kept_ms=settings.dead_kept_ms,
             conns_max=settings.clients_max,
             maxmemory_bytes=settings.memory_bytes_max,
             payload_bytes_max=settings.payload_bytes_max,
@@ -223,13 +239,14 @@ class Daemon:
         )
 
     def _make_control(self, core: Core, state: State, sign_in: SignIn) -> Control:
-        return Control(
+        self._control = Control(
             core=core,
             server=Shown(state, self.shut_down),
             identity=Identity(version=VERSION, store=state.store.hex()),
             clock=self._clock,
             sign_in=sign_in,
         )
+        return self._control
 
     async def _run_core(self, core: Core, turns: Turns, store: Store, state: State) -> int:
         """Replay, serve, stop."""
@@ -237,14 +254,14 @@ class Daemon:
             self._log.info("replay_abandoned", reason=self._reason)
             return EXIT_OK
         log = self._start_log(core, store, state)
+        await self._load_schedules(state)
         loop = asyncio.get_running_loop()
 
         def on_failure() -> None:
             loop.call_soon_threadsafe(self._on_keeper_failed, turns)
 
-        def on_room(enough: bool) -> None:
-            room = DiskRoom.OK if enough else DiskRoom.TIGHT
-            loop.call_soon_threadsafe(self._on_disk_room, core, turns, room)
+        def on_room(room: Room) -> None:
+            loop.call_soon_threadsafe(self._on_disk_room, core, turns, DiskRoom(room))
 
         keeper = Keeper(
             log=log,
@@ -389,10 +406,22 @@ class Daemon:
         state.log = log
         state.term = log.term
         state.loading = False
+        return log
+
+    async def _load_schedules(self, state: State) -> None:
+        """Read the schedules; CRON is answered -LOADING until they are there."""
+        assert state.schedules is not None
+        assert self._control is not None
+        await state.schedules.load()
+        commands = CronCommands(
+            state.schedules.scheduler,
+            wall_ms=self._clock.wall_ms,
+            payload_bytes_max=self._settings.payload_bytes_max,
+        )
+        self._control.set_cron(commands)
         # What a start has made stays: the collector need not look at it again, ever.
         gc.collect()
         gc.freeze()
-        return log
 
     def _say_ready(self, state: State) -> None:
         self._log.info(
@@ -437,7 +466,7 @@ class Daemon:
 
     @staticmethod
     def _on_disk_room(core: Core, turns: Turns, room: DiskRoom) -> None:
-        """Take no jobs while no segment stands ready; what is there is still worked off."""
+        """Take no jobs while no further segment can be made; what is there is still worked off."""
         core.set_disk_room(room)
         turns.soon()
 

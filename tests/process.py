@@ -130,6 +130,13 @@ class Server:
         self.wait()
         return [parse_event(line) for line in self.lines]
 
+    def lines_so_far(self) -> list[dict[str, object]]:
+        """Return the events that a running process has logged until now."""
+        while not self._queue.empty():
+            if (line := self._queue.get_nowait()) is not None:
+                self.lines.append(line)
+        return [parse_event(line) for line in self.lines]
+
     def event(self, name: str) -> dict[str, object]:
         """Return an event of a process that has ended; fail when there is none."""
         found = [event for event in self.log() if event.get("event") == name]

@@ -53,7 +53,8 @@ class Checkpoints:
     Args:
         directory: the store's.
         manifest: as it stands on the disk now.
-        entered: the segments that the start has read, and where their frames end.
+        entered: the segments of earlier servers that the start has read, and where their frames
+            end.
     """
 
     __slots__ = ("_directory", "_disk", "_entered", "_tried", "manifest")
@@ -238,10 +239,10 @@ class Checkpoints:
             OSError: a file call failed.
         """
         gained, entered, self._entered = 0, self._entered, ()
-        # Never the last: it is written to. It may have the name of one that was read, because a
-        # start replaces an empty segment.
-        segments = list_segments(self._disk, self._directory.wal_path).segments[:-1]
-        names = frozenset(one.name for one in segments)
+        # The last one is being written to. It may have the name of one that was read: a segment
+        # without a frame is replaced by the fresh one.
+        sealed = list_segments(self._disk, self._directory.wal_path).segments[:-1]
+        names = frozenset(segment.name for segment in sealed)
         for into in entered:
             size_bytes = -(-into.end // BLOCK_BYTES) * BLOCK_BYTES
             if into.file.name not in names or into.size_bytes <= size_bytes:

@@ -344,7 +344,8 @@ class Store:
             handle.close()
             raise
         self._open = False
-        checkpoints = Checkpoints(directory, manifest, reader.entered)
+        earlier = [into for into in reader.entered if into.file.seq < plan.next_seq]
+        checkpoints = Checkpoints(directory, manifest, earlier)
         return FileLog(directory, handle, checkpoints, term=verdict.term)
 
     def _sweep(self) -> None:

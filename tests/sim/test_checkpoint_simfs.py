@@ -464,3 +464,18 @@ def test_the_room_behind_the_last_frame_of_earlier_segments_is_given_back():
     assert sum(len(disk.read(path)) for path in segments(disk)) == 19 * 8192 + (1 << 16)
     for seed in range(20):  # the new lengths were not synced: a power cut may keep either
         assert len(Life(disk.crashed(seed), copied(history)).frames) == 20
+
+
+@pytest.mark.parametrize("rotations", [0, 2])
+def test_the_segment_that_is_written_to_is_never_shortened(rotations):
+    """A start without a frame leaves a segment whose name the next start takes for its own."""
+    disk, history = SimDisk(), History()
+    Life(disk, history, segment_bytes=1 << 14).log.close()
+    life = Life(disk, history, segment_bytes=1 << 14)
+    for number in range(1 + 4 * rotations):
+        life.append(bytes([number + 1]) * 3000)
+    assert life.log.stats().rotations == rotations
+    assert life.log.checkpoints.trim() == 0
+    life.append(b"and on")
+    life.log.close()
+    assert Life(disk, history).frames[-1][2] == b"and on"

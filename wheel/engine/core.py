@@ -6,8 +6,6 @@ call after ``close()`` raises TypeError.
 # pyright: basic
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from enum import IntEnum
 from itertools import pairwise
 from types import TracebackType
 from typing import Any, Final, Self
@@ -19,17 +17,40 @@ from wheel.engine.facts import (
     CheckpointState,
     Clocks,
     CommandSyntax,
+    Commit,
+    CoreOptions,
+    DiskRoom,
     Entry,
     FedOutput,
     Figure,
+    FigureKind,
     Loaded,
+    Owned,
     Right,
     Session,
     SlowCommand,
+    Sync,
+    Times,
 )
 from wheel.engine.records import HEADER_BYTES, Record, decode
 from wheel.errors import CoreError, CoreMemoryError
 
+__all__ = [
+    "Commit",
+    "Core",
+    "CoreOptions",
+    "DiskRoom",
+    "FigureKind",
+    "JobGoneError",
+    "LogStoppedError",
+    "Sync",
+    "WhenFault",
+    "command_table",
+    "parse_when",
+    "rights_table",
+]
+
+NEVER_MS: Final = (1 << 63) - 1
 NAME_BYTES_MAX: Final = 63  # of a connection's or a user's name
 ROLES_ALL: Final = 31  # WD_ROLES_ALL
 
@@ -40,82 +61,6 @@ class LogStoppedError(CoreError):
 
 class JobGoneError(CoreError):
     """Something named in a submission is not there, or not in a state that allows it."""
-
-
-class Commit(IntEnum):
-    """Who writes frames, and when; wd_commit.h tells them apart."""
-
-    THREAD = lib.WD_COMMIT_THREAD
-    INLINE = lib.WD_COMMIT_INLINE
-    DRIVEN = lib.WD_COMMIT_DRIVEN
-
-
-class Sync(IntEnum):
-    """When a frame counts as durable: synced (always), or written (interval, off)."""
-
-    ALWAYS = lib.WD_FSYNC_ALWAYS
-    INTERVAL = lib.WD_FSYNC_INTERVAL
-    OFF = lib.WD_FSYNC_OFF
-
-
-class DiskRoom(IntEnum):
-    """How much the disk has left for the log.
-
-    TIGHT: no segment stands ready, no job is taken. LOW: little is left in this one, none is handed
-    out. FULL: next to nothing is left, no record is made; what reads goes on.
-    """
-
-    OK = 0
-    TIGHT = 1
-    LOW = 2
-    FULL = 3
-
-
-class FigureKind(IntEnum):
-    """What the core measures; the unit is in the name."""
-
-    ROUND_CPU_NS = lib.WD_FIGURE_ROUND_CPU_NS
-    SYNC_NS = lib.WD_FIGURE_SYNC_NS
-    LATENESS_US = lib.WD_FIGURE_LATENESS_US
-    BATCH_BYTES = lib.WD_FIGURE_BATCH_BYTES
-    BATCH_RECORDS = lib.WD_FIGURE_BATCH_RECORDS
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CoreOptions:
-    """What a core is made with; nothing of it changes later.
-
-    Attributes:
-        jobs_max: job slots; memory is taken only for those in use.
-        conns_max: connections at once, fed ones included.
-        maxmemory_bytes: SCHEDULE is refused above 85 % of it.
-        payload_bytes_max: of one job, at most 1 MiB.
-        seed: for backoff draws.
-        store: the store's uuid, 16 bytes: keys the hashes of keys and tokens.
-        strict_handlers: refuse jobs for a handler that nobody serves.
-        auth_required: connections start without rights.
-        commit: who writes frames.
-        sync: when they count as durable.
-        gather_us: longest wait behind a commit for its clients to come back, 0 = none.
-        own_sync_us: while the last sync took less, the loop syncs by itself for many who wait.
-        sockets: with epoll and timers; without, connections are fed and time is moved by rounds.
-        hand_clock: time moves by ``tick`` only.
-    """
-
-    jobs_max: int = 1_000_000
-    conns_max: int = 10_000
-    maxmemory_bytes: int = 1 << 30
-    payload_bytes_max: int = 64 * 1024
-    seed: int = 0
-    store: bytes = bytes(16)
-    strict_handlers: bool = False
-    auth_required: bool = False
-    commit: Commit = Commit.THREAD
-    sync: Sync = Sync.ALWAYS
-    gather_us: int = 100
-    own_sync_us: int = 300
-    sockets: bool = True
-    hand_clock: bool = False
 
 
 def _raise(status: int, doing: str) -> None:
@@ -156,6 +101,7 @@ class Core:
         self._figure = ffi.new("wd_figure *")
         self._stats = ffi.new("wd_core_stats *")
         self._engine = ffi.new("wd_engine_figures *")
+        self._times = ffi.new("wd_core_times *")
 
     def close(self) -> None:
         """Close every connection, wait for the frame in flight, free everything."""
@@ -346,6 +292,53 @@ class Core:
                 blob=ffi.buffer(found.blob, found.blob_n)[:] if found.blob_n else b"",
             )
 
+    def table_get(self, kind: int, key: bytes) -> bytes | None:
+        """Return the value of one entry, None if there is none."""
+        status = lib.wd_core_table_get(self._core, kind, key, len(key), self._bytes, self._size)
+        if status != lib.WD_OK:
+            return None
+        return ffi.buffer(self._bytes[0], self._size[0])[:] if self._size[0] else b""
+
+    def owned(self) -> Iterator[Owned | None]:
+        """Yield every job with an owner; None now and then, when there was none for a while."""
+        cursor, found = ffi.new("uint32_t *"), ffi.new("wd_core_owned *")
+        while (status := lib.wd_core_owned_next(self._core, cursor, found)) != lib.WD_EGONE:
+            if status != lib.WD_OK:
+                yield None
+                continue
+            owner = ffi.buffer(found.owner, found.owner_n)[:]
+            yield Owned(
+                id=int(found.id), due_ms=int(found.due_ms), owner=owner, state=int(found.state)
+            )
+
+    def job_state(self, job_id: int) -> int:
+        """Return a job's ``State``; UNKNOWN when it has gone."""
+        return int(lib.wd_core_job_state(self._core, job_id))
+
+    def times(self) -> Times:
+        """Return where the axes stand, and what they jumped over since this was last asked."""
+        lib.wd_core_times_get(self._core, self._times)
+        seen = self._times
+        return Times(
+            wall_ms=int(seen.wall_ms),
+            logical_ms=int(seen.logical_ms),
+            rel_ms=int(seen.rel_ms),
+            wall_jump=(int(seen.wall_from_ms), int(seen.wall_to_ms)),
+            rel_jump=(int(seen.rel_from_ms), int(seen.rel_to_ms)),
+        )
+
+    def set_alarms(self, wall_ms: int | None, rel_ms: int | None) -> None:
+        """Have a round begin when logical now or rel now comes to these; None = never."""
+        lib.wd_core_set_alarms(
+            self._core,
+            NEVER_MS if wall_ms is None else wall_ms,
+            NEVER_MS if rel_ms is None else rel_ms,
+        )
+
+    def wants_python(self) -> bool:
+        """Return whether an alarm's time has come, or owned jobs ended and are not CLOSED."""
+        return bool(lib.wd_core_wants_python(self._core))
+
     # ---------------------------------------------------------------- commands that Python answers
 
     def slow_next(self) -> SlowCommand | None:
@@ -462,14 +455,8 @@ class Core:
     ) -> None:
         """Change what is given; a connection that is gone is left alone.
 
-        Args:
-            handle: the connection.
-            resp: version of the protocol, 2 or 3.
-            name: what CLIENT shows.
-            user: who is signed in.
-            authed: with every role (True), or none (False).
-            roles: bits of the roles instead, 0 = signed out.
-            globs: with roles: the handlers that they are limited to, with commas between.
+        authed gives every role or none; roles gives these (bits, 0 = signed out), limited to the
+        handlers in globs ("a.*,b"; none = all).
 
         Raises:
             ValueError: a name of more than 63 bytes, or a RESP version other than 2 and 3.
@@ -515,6 +502,14 @@ class Core:
         lib.wd_core_stats_get(self._core, self._stats)
         return _numbers(self._stats)
 
+    def errors(self) -> dict[str, int]:
+        """Return how many error replies were sent, by their code; "other" = any not listed."""
+        code, count = ffi.new("const char **"), ffi.new("uint64_t *")
+        found: dict[str, int] = {}
+        while lib.wd_core_error_count(self._core, len(found), code, count) == lib.WD_OK:
+            found[_text(code[0])] = int(count[0])
+        return found
+
     def engine_figures(self) -> dict[str, int]:
         """Return the engine's clocks, counters and job counts by their names in wd_control.h."""
         lib.wd_core_engine_figures(self._core, self._engine)
@@ -523,6 +518,10 @@ class Core:
     def accept_clock(self) -> None:
         """Set the wall wheel's logical now to the wall clock (CLOCK ACCEPT); a record."""
         _need(lib.wd_core_accept_clock(self._core), "accepting the clock")
+
+    def served(self, handler: bytes) -> bool:
+        """Return whether anybody serves a handler: by LEASE since the start, or by its defaults."""
+        return bool(lib.wd_core_served(self._core, handler, len(handler)))
 
     def generation_max(self) -> int:
         """Return the highest generation that any job's id has had; O(slots)."""
@@ -590,14 +589,7 @@ def rights_table() -> list[Right]:
     roles, limited = ffi.new("uint32_t *"), ffi.new("int *")
     found: list[Right] = []
     while lib.wd_core_right(len(found), command, form, roles, limited) == lib.WD_OK:
-        found.append(
-            Right(
-                command=_text(command[0]),
-                form=_text(form[0]),
-                roles=int(roles[0]),
-                limited=bool(limited[0]),
-            )
-        )
+        found.append(Right(_text(command[0]), _text(form[0]), int(roles[0]), bool(limited[0])))
     return found
 
 
@@ -607,6 +599,25 @@ def _short(text: str) -> bytes:
     if len(data) > NAME_BYTES_MAX:
         raise ValueError(f"a name of {len(data)} bytes, at most {NAME_BYTES_MAX} are kept")
     return data
+
+
+class WhenFault(IntEnum):
+    """Why a text is no ``when`` (enum wd_when_error)."""
+
+    SYNTAX = 1
+    NAIVE = 2
+    SECONDS = 3
+    RANGE = 4
+
+
+def parse_when(text: bytes) -> tuple[int, bool] | WhenFault:
+    """Return a ``when`` of the protocol as ms, and whether they count from now; or why it is none.
+
+    Its grammar is the core's own (csrc/wd_when.c).
+    """
+    out_ms = ffi.new("int64_t *")
+    status = lib.wd_core_when(text, len(text), out_ms)
+    return WhenFault(-status) if status < 0 else (int(out_ms[0]), status == 1)
 
 
 def _text(field: Any) -> str:
