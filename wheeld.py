@@ -122,7 +122,10 @@ COMMANDS = {
     "work": ("wheel.commands.work:work_command", "Run the handlers of your application."),
     "schedule": ("wheel.commands.schedule:schedule_command", "Schedule one job."),
     "jobs": ("wheel.commands.jobs:jobs_group", "List jobs and look at one."),
-    "wal": ("server.commands.wal:wal_group", "Judge the files of a data directory."),
+    "save": ("wheel.commands.save:save_command", "Make a checkpoint."),
+    "backup": ("server.commands.backup:backup_command", "Copy a store into one file."),
+    "restore": ("server.commands.backup:restore_command", "Make a store out of a backup."),
+    "wal": ("server.commands.wal:wal_group", "Judge the files of a data directory, mend them."),
     "token": ("server.commands.token:token_group", "Make access tokens."),
     "version": ("wheel.commands.version:version_command", "Print the version."),
 }

@@ -32,10 +32,12 @@ PUBLIC_HEADERS = [
     "wd.h",
     "wd_io.h",
     "wd_frame.h",
+    "wd_ckptfile.h",
     "wd_log.h",
     "wd_commit.h",
     "wd_core.h",
     "wd_control.h",
+    "wd_save.h",
 ]
 
 

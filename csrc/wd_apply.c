@@ -121,11 +121,12 @@ static int apply_created(wd_engine *e, const wd_record *r)
     uint32_t slot;
     int status = check_new(e, r);
     if (status != WD_OK) return status;
-    if (r->fields & WD_F_KEY && wd_key_find(e, r->text[WD_S_KEY]) != WD_NIL) return WD_ECORRUPT;
+    int compares = r->fields & WD_F_KEY && !wd_is_fuzzy(e);
+    if (compares && wd_key_find(e, r->text[WD_S_KEY]) != WD_NIL) return WD_ECORRUPT;
     status = wd_slab_claim(e->slab, r->id, &slot);
     if (status != WD_OK) return status;
     status = fill_new(e, slot, r, WD_A_CREATED);
-    if (status == WD_OK) e->stats.created++;
+    if (status == WD_OK && e->serving) e->stats.created++;
     return status;
 }
 
@@ -281,6 +282,7 @@ static int apply_retry(wd_engine *e, const wd_record *r)
 
 static int end_in_ring(wd_engine *e, const wd_record *r, int state, int verb)
 {
+    if (r->handler >= wd_handlers_count(e->names)) return WD_ECORRUPT;
     wd_ended entry = {.id = r->id,
                       .term = r->fence_term,
                       .lsn = r->fence_lsn,
@@ -297,6 +299,7 @@ static int apply_died(wd_engine *e, const wd_record *r)
 {
     uint32_t slot;
     if (wd_ring_ended_count(e->ring) == WD_ENDED_MAX) return WD_EFULL;
+    if (r->handler >= wd_handlers_count(e->names)) return WD_ECORRUPT;
     int status = end_attempt(e, r, &slot);
     if (status != WD_OK) return status;
     wd_side *b = wd_job_side(e->slab, &e->rows[slot]);
@@ -308,7 +311,7 @@ static int apply_died(wd_engine *e, const wd_record *r)
     wd_set_state(e, slot, WD_DEAD);
     wd_dead_add(e, slot);
     if (b->owner_len) wd_ended_add(e, e->rows[slot].side);
-    return b->key_len ? end_in_ring(e, r, WD_DEAD, WD_V_SERVER) : WD_OK;
+    return r->fields & WD_F_KEY ? end_in_ring(e, r, WD_DEAD, WD_V_SERVER) : WD_OK;
 }
 
 static int apply_ended(wd_engine *e, const wd_record *r)
@@ -465,6 +468,22 @@ static int apply_clock(wd_engine *e, const wd_record *r)
     return WD_OK;
 }
 
+int wd_apply_beside(wd_engine *e, const wd_record *r)
+{
+    switch ((enum wd_kind)r->kind) {
+    case WD_R_CREATED:
+        return remember_once(e, r, WD_A_CREATED);
+    case WD_R_REPLACED:
+        return remember_once(e, r, WD_A_REPLACED);
+    case WD_R_ENDED:
+        return end_in_ring(e, r, r->reason, (int)r->number);
+    case WD_R_DIED:
+        return r->fields & WD_F_KEY ? end_in_ring(e, r, WD_DEAD, WD_V_SERVER) : WD_OK;
+    default:
+        return WD_OK;
+    }
+}
+
 int wd_apply(wd_engine *e, const wd_record *r)
 {
     switch ((enum wd_kind)r->kind) {
@@ -508,6 +527,10 @@ int wd_apply(wd_engine *e, const wd_record *r)
         return apply_clock(e, r);
     case WD_R_ONCE:
         return remember_once(e, r, r->reason);
+    case WD_R_GENERATIONS:
+        if (r->number < 1 || r->number > WD_GEN_MAX) return WD_ECORRUPT;
+        wd_slab_raise(e->slab, (uint32_t)r->number);
+        return WD_OK;
     }
     return r->kind & WD_RECORD_SKIPPABLE ? WD_OK : WD_ECORRUPT;
 }

@@ -49,7 +49,6 @@ static int open_batch(wd_engine *e)
     e->frame_wall_ms = b->meta.wall_ms;
     e->frame_rel_ms = b->meta.rel_ms;
     e->apply_term = e->term;
-    wd_ring_age(e->ring, e->frame_rel_ms);
     return WD_OK;
 }
 
@@ -73,7 +72,9 @@ int wd_log_record(wd_engine *e, wd_record *r)
     if (status != WD_OK) return status;
     bytes->n += size;
     e->queued_bytes += size;
-    e->open->meta.records++;
+    /* Once a frame, as replay does it, however often the batch was opened before a record stood in
+     * it. Before or behind its first record is the same: the oldest entries go. */
+    if (e->open->meta.records++ == 0) wd_ring_age(e->ring, e->frame_rel_ms);
     e->lsn++;
     return WD_OK;
 }

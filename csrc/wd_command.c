@@ -82,6 +82,8 @@ static const command commands[] = {
     {"TIME", NULL, 0, 0, 0, EVERY, WD_BOUND_NOTHING, ""},
     {"CLOCK", NULL, 0, 1, 0, EVERY, WD_BOUND_NOTHING, "[ACCEPT]"},
     {"SHUTDOWN", NULL, 0, 4, 0, RULES, WD_BOUND_REFUSED, ""},
+    {"SAVE", NULL, 0, 0, 0, HEALS, WD_BOUND_REFUSED, ""},
+    {"BACKUP", NULL, 1, 1, 0, RULES, WD_BOUND_REFUSED, "START|END"},
 };
 enum { COMMANDS = sizeof commands / sizeof commands[0] };
 

@@ -26,7 +26,7 @@ enum {
     /* One connection waits: the loop syncs by itself, or waits, while the last sync took less. */
     OWN_SYNC_NS_MAX = 2 * 1000 * 1000,
     AWAIT_NS = 2 * 1000 * 1000, /* what the loop waits for a sync that it expects to be quick */
-    STALL_RETRY_NS = 1000 * 1000 * 1000
+    STALL_RETRY_MS = 1000
 };
 
 enum flight_state { IDLE = 0, GIVEN, DONE };
@@ -38,8 +38,9 @@ struct wd_commit {
     int failure;
     uint64_t durable_seq, durable_lsn;
     wd_batch *flight;
-    int stalled;         /* flight found no room on the disk and waits for retry_ns */
-    uint64_t retry_ns;   /* monotonic */
+    int64_t now_ms; /* of this round, monotonic */
+    int stalled;    /* flight found no room on the disk and waits for retry_ms */
+    int64_t retry_ms;
     uint32_t driven_crc; /* pcrc of the last frame that a driver took */
     uint64_t last_sync_ns;
     uint64_t herd_sync_ns; /* many wait: the loop syncs while the last sync took less */
@@ -196,8 +197,7 @@ int wd_commit_attach(wd_commit *c, wd_log *log)
     WD_ASSERT(c && log);
     if (c->mode == WD_COMMIT_DRIVEN || c->log) return WD_EINVAL;
     c->log = log;
-    int wants_thread = c->fsync_mode == WD_FSYNC_INTERVAL ||
-                       (c->fsync_mode == WD_FSYNC_ALWAYS && c->mode == WD_COMMIT_THREAD);
+    int wants_thread = c->mode == WD_COMMIT_THREAD && c->fsync_mode != WD_FSYNC_OFF;
     int status = wants_thread ? start_thread(c) : WD_OK;
     if (status != WD_OK) c->log = NULL;
     return status;
@@ -208,6 +208,11 @@ int wd_commit_attach(wd_commit *c, wd_log *log)
 int wd_commit_wake_fd(const wd_commit *c)
 {
     return c->wake_fd;
+}
+
+void wd_commit_begin_round(wd_commit *c, int64_t mono_ms)
+{
+    c->now_ms = mono_ms;
 }
 
 void wd_commit_kick(wd_commit *c)
@@ -253,7 +258,7 @@ static int land_or_fail(wd_commit *c, wd_batch *b, int status, uint64_t took_ns)
     if (status == WD_EFULL) {
         c->flight = b;
         c->stalled = 1;
-        c->retry_ns = wd_clock_mono_ns() + STALL_RETRY_NS;
+        c->retry_ms = c->now_ms + STALL_RETRY_MS;
         return WD_OK;
     }
     c->failure = status;
@@ -264,7 +269,7 @@ static int land_or_fail(wd_commit *c, wd_batch *b, int status, uint64_t took_ns)
 /* The stalled batch, if it is time to try it again. */
 static wd_batch *retried_batch(wd_commit *c)
 {
-    if (!c->stalled || wd_clock_mono_ns() < c->retry_ns) return NULL;
+    if (!c->stalled || c->now_ms < c->retry_ms) return NULL;
     wd_batch *b = c->flight;
     WD_ASSERT(b);
     c->flight = NULL;

@@ -1,15 +1,15 @@
 /* wd_commit.h -- carries closed batches from the engine to the log: which thread writes, and when.
  *
- * thread, always    a commit thread writes and syncs, one frame in flight, so a slow sync stops
- *                   neither reads nor heartbeats. The hand-over and back costs about 50 us and a
- *                   second core (50 connections, syncs of 90 us: 58 k/s beside 87 k/s), so while
- *                   syncs are quick there are two short cuts. If every connection waits for this
- *                   very commit, the loop syncs by itself: nobody else is kept, however long it
- *                   takes. Else it waits for the thread, for 2 ms at most.
- * interval, off     the loop writes at once (handing a plain write to a thread doubles its CPU); in
- *                   interval mode the thread syncs every 50 ms.
- * inline            as thread, but the loop always writes and syncs by itself.
- * driven            nobody writes: the owner takes frames and says when they are durable.
+ * - thread, always: a commit thread writes and syncs, one frame in flight, so a slow sync stops
+ *   neither reads nor heartbeats. The hand-over and back costs about 50 us and a second core (50
+ *   connections, syncs of 90 us: 58 k/s beside 87 k/s), so while syncs are quick there are two short
+ *   cuts. If every connection waits for this very commit, the loop syncs by itself: nobody else is
+ *   kept, however long it takes. Else it waits for the thread, for 2 ms at most.
+ * - thread, interval and off: the loop writes at once (handing a plain write to a thread costs
+ *   twice the CPU); in interval mode the thread syncs every 50 ms.
+ * - inline: as thread, but the loop always writes and syncs by itself; in interval mode its owner
+ *   calls wd_log_sync.
+ * - driven: nobody writes: the owner takes frames and says when they are durable.
  *
  * A batch stays open, and gathers records, while another is in flight: group commit needs no timer.
  */
@@ -50,6 +50,8 @@ void wd_commit_kick(wd_commit *c);
 /* Make the wake fd unreadable. */
 void wd_commit_unkick(wd_commit *c);
 
+/* What time it is: a stalled frame is tried again by it. */
+void wd_commit_begin_round(wd_commit *c, int64_t mono_ms);
 /* Take what the thread has finished. WD_OK, or WD_EIO: the log has failed. */
 int wd_commit_collect(wd_commit *c);
 

@@ -45,6 +45,17 @@ int wd_core_accept_clock(wd_core *c)
     return c->started ? wd_engine_accept_clock(c->engine) : WD_EINVAL;
 }
 
+uint32_t wd_core_generation_max(const wd_core *c)
+{
+    return wd_slab_generation_max(wd_engine_slab(c->engine));
+}
+
+int wd_core_raise_generations(wd_core *c, uint32_t generation)
+{
+    if (!c->started || generation < 1 || generation > WD_GEN_MAX) return WD_EINVAL;
+    return wd_engine_raise_generations(c->engine, generation);
+}
+
 void wd_core_engine_figures(const wd_core *c, wd_engine_figures *out)
 {
     const wd_engine *e = c->engine;

@@ -35,6 +35,11 @@ typedef struct {
 int wd_core_table_next(const wd_core *c, uint32_t *cursor, wd_core_entry *out);
 /* CLOCK ACCEPT: logical now = wall. WD_OK or a status. */
 int wd_core_accept_clock(wd_core *c);
+/* The highest generation that any job's id has had. O(slots). */
+uint32_t wd_core_generation_max(const wd_core *c);
+/* No id made from now on has a lower generation (a restored store: ids of the time behind its
+ * backup stay unused). WD_OK; WD_EINVAL: not 1 .. 2^25 - 1, or not started; or a status. */
+int wd_core_raise_generations(wd_core *c, uint32_t generation);
 
 /* What the engine counts. Counters run from the start of the process. */
 typedef struct {

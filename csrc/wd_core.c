@@ -70,6 +70,7 @@ wd_core *wd_core_new(const wd_core_options *o)
 void wd_core_free(wd_core *c)
 {
     if (!c) return;
+    wd_save_free(c);
     if (c->net) wd_net_free(c->net);
     if (c->conns) wd_conns_free(c->conns);
     if (c->commands) wd_commands_free(c->commands);

@@ -370,6 +370,13 @@ int wd_engine_accept_clock(wd_engine *e)
     return wd_log_record(e, &r);
 }
 
+int wd_engine_raise_generations(wd_engine *e, uint32_t generation)
+{
+    WD_ASSERT(generation >= 1 && generation <= WD_GEN_MAX);
+    wd_record r = {.kind = WD_R_GENERATIONS, .fields = WD_F_NUMBER, .number = generation};
+    return wd_log_record(e, &r);
+}
+
 uint64_t wd_engine_key_id(const wd_engine *e, wd_span key)
 {
     uint32_t slot = wd_key_find(e, key);

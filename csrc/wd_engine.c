@@ -67,28 +67,7 @@ void wd_engine_free(wd_engine *e)
     wd_release(e);
 }
 
-/* ---- replay and start ---- */
-
-int wd_engine_replay(wd_engine *e, wd_span payload, const wd_frame_meta *m, uint64_t term)
-{
-    WD_ASSERT(!e->serving);
-    if (m->first_lsn != e->lsn + 1) return WD_ECORRUPT;
-    e->apply_term = term;
-    e->frame_wall_ms = m->wall_ms;
-    e->frame_rel_ms = m->rel_ms;
-    if (m->wall_ms > e->logical_ms) e->logical_ms = m->wall_ms;
-    wd_ring_age(e->ring, m->rel_ms);
-    for (uint32_t i = 0; i < m->records; i++) {
-        wd_record r;
-        size_t size;
-        int status = wd_record_decode(payload, &r, &size);
-        if (status == WD_OK) status = wd_apply(e, &r);
-        if (status != WD_OK) return status;
-        payload = (wd_span){payload.p + size, payload.n - size};
-        e->lsn++;
-    }
-    return payload.n == 0 ? WD_OK : WD_ECORRUPT;
-}
+/* ---- start ---- */
 
 /* Put every row where it belongs: at replay rows stood nowhere. */
 static void place_all(wd_engine *e)
@@ -106,6 +85,7 @@ int wd_engine_start(wd_engine *e, uint64_t term, int64_t rel_ms, const wd_clocks
 {
     WD_ASSERT(!e->serving);
     WD_ASSERT(term > 0 && rel_ms >= 0);
+    if (e->load.stage == WD_LOAD_CHUNKS || wd_is_fuzzy(e)) return WD_ECORRUPT;
     e->clocks = *now;
     e->rel_ms = e->swept_ms = rel_ms;
     e->rel_minus_boot_ms = rel_ms - now->boot_ms;

@@ -11,6 +11,7 @@
 #define WD_ENGINE_H
 
 #include "wd_frame.h"
+#include "wd_load.h"
 #include "wd_policy.h"
 #include "wd_record.h"
 #include "wd_resp.h"
@@ -104,8 +105,14 @@ typedef struct {
 wd_engine *wd_engine_new(const wd_engine_options *o);
 void wd_engine_free(wd_engine *e);
 
-/* Apply the records of one frame (payload without header) at replay. WD_OK, WD_ECORRUPT, WD_ENOMEM.
- */
+/* Load a checkpoint before anything is replayed: its header block and whole chunks, in order, in
+ * any number of calls. WD_OK; WD_ECORRUPT, WD_ENOMEM, WD_EFULL (more jobs than jobs_max): the
+ * engine is good for nothing but to be freed; WD_EINVAL (records were replayed, or it is over). */
+int wd_engine_load(wd_engine *e, wd_span bytes);
+/* The checkpoint that it began with, and how far it is. */
+const wd_load *wd_engine_loaded(const wd_engine *e);
+/* Apply the records of one frame (payload without header) at replay; one that a loaded checkpoint
+ * holds wholly is passed over. WD_OK, WD_ECORRUPT, WD_ENOMEM. */
 int wd_engine_replay(wd_engine *e, wd_span payload, const wd_frame_meta *m, uint64_t term);
 
 typedef struct {
@@ -114,7 +121,8 @@ typedef struct {
 } wd_clocks;
 
 /* Replay is over: begin to serve under `term`, the rel axis standing at rel_ms now. Live leases and
- * time-outs get a full fresh term. */
+ * time-outs get a full fresh term. WD_OK, WD_ENOMEM, WD_ECORRUPT (a checkpoint was loaded, and the
+ * log did not reach its S1). */
 int wd_engine_start(wd_engine *e, uint64_t term, int64_t rel_ms, const wd_clocks *now);
 
 /* Move time; make due jobs ready, end leases that ran out. Bounded work: *out_more = 1 asks for
@@ -203,6 +211,9 @@ int wd_engine_set_handler(wd_engine *e, uint32_t handler, const wd_settings *s);
 
 /* Set logical now to the wall clock. WD_OK or a status. */
 int wd_engine_accept_clock(wd_engine *e);
+
+/* No id made from now on has a lower generation. WD_OK or a status. */
+int wd_engine_raise_generations(wd_engine *e, uint32_t generation);
 
 /* The job that a key names: the live one, else the newest ended. 0 = none. */
 uint64_t wd_engine_key_id(const wd_engine *e, wd_span key);

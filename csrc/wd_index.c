@@ -9,7 +9,7 @@
  */
 #include "wd_index.h"
 
-enum { LEVEL_MIN = 4 };
+enum { LEVEL_MIN = 4, DENSE = 4 };
 
 struct wd_index {
     uint32_t items_max, count, level, split;
@@ -45,6 +45,20 @@ void wd_index_free(wd_index *ix)
     wd_unreserve(ix->next, array_bytes(ix->items_max));
     wd_unreserve(ix->hash, array_bytes(ix->items_max));
     wd_release(ix);
+}
+
+void wd_index_presize(wd_index *ix, uint32_t items, uint32_t end)
+{
+    WD_ASSERT(ix->count == 0);
+    uint32_t buckets = items < ix->items_max ? items : ix->items_max;
+    if (buckets < 1u << LEVEL_MIN) return;
+    ix->level = 31 - (uint32_t)__builtin_clz(buckets);
+    ix->split = buckets - (1u << ix->level);
+    WD_ASSERT(ix->split < 1u << ix->level);
+    wd_expect(ix->head, buckets * sizeof(uint32_t));
+    if (items < end / DENSE || end > ix->items_max) return; /* by item: few pages are touched */
+    wd_expect(ix->next, end * sizeof(uint32_t));
+    wd_expect(ix->hash, end * sizeof(uint32_t));
 }
 
 static uint32_t bucket_of(const wd_index *ix, uint32_t hash)

@@ -107,6 +107,25 @@ static uint64_t real_now_ns(void *disk)
     return (uint64_t)t.tv_sec * UINT64_C(1000000000) + (uint64_t)t.tv_nsec;
 }
 
+static int real_writeback(void *disk, int fd, int64_t offset, int64_t n, int wait)
+{
+    (void)disk;
+    WD_ASSERT(offset >= 0 && n > 0);
+    unsigned flags =
+        wait ? SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER
+             : SYNC_FILE_RANGE_WRITE;
+    if (sync_file_range(fd, (off_t)offset, (off_t)n, flags) == 0) return 0;
+    /* Not every file system has it; it is a matter of pace only. */
+    return errno == ENOSYS || errno == EINVAL || errno == ESPIPE ? 0 : failure();
+}
+
+static int real_forget(void *disk, int fd)
+{
+    (void)disk;
+    int error = posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
+    return error == 0 ? 0 : -error;
+}
+
 static const wd_io REAL = {
     .disk = NULL,
     .open = real_open,
@@ -119,6 +138,8 @@ static const wd_io REAL = {
     .unlink = real_unlink,
     .allocate = real_allocate,
     .now_ns = real_now_ns,
+    .writeback = real_writeback,
+    .forget = real_forget,
 };
 
 const wd_io *wd_io_real(void)

@@ -29,6 +29,10 @@ struct wd_io {
     int (*unlink)(void *disk, const char *path);
     int (*allocate)(void *disk, int fd, int64_t size_bytes); /* room from 0, and the size */
     uint64_t (*now_ns)(void *disk);                          /* monotonic, for durations only */
+    /* Two that a disk need not have (NULL). Begin to write pages back, or wait until they are: no
+     * promise of durability, and an error of the disk may be told here instead of by a sync. */
+    int (*writeback)(void *disk, int fd, int64_t offset, int64_t n, int wait);
+    int (*forget)(void *disk, int fd); /* let what is cached of it go: reads ask the device */
 };
 
 #endif /* WD_IO_H */

@@ -87,6 +87,7 @@ void wd_ended_add(wd_engine *e, uint32_t side)
         wd_side_at(e->slab, e->ended_last)->ended_next = side;
     e->ended_last = side;
     b->on_ended = 1;
+    b->ended_lsn = e->lsn + 1;
     e->ended_count++;
 }
 
@@ -276,6 +277,8 @@ void wd_dead_add(wd_engine *e, uint32_t slot)
 {
     const wd_side *b = wd_job_side(e->slab, &e->rows[slot]);
     WD_ASSERT(b && !b->keyed);
+    WD_ASSERT(b->run != WD_NIL);
+    wd_run_at(e->slab, b->run)->died_lsn = e->lsn + 1;
     wd_list_add(e, &e->dead, slot);
     if (b->key_len == 0) return;
     wd_hash128 hash = wd_key_hash(e, wd_text(e, b->key, b->key_len));

@@ -33,7 +33,8 @@ enum wd_kind {
     WD_R_ONCE_DROPPED = 19, /* NUMBER: the oldest ONCE tokens, for room */
     WD_R_CLOCK = 20,        /* NUMBER AT FLAGS: logical now after a step or CLOCK ACCEPT */
     WD_R_UNHELD = 21,       /* ID DUE FLAGS [REASON]: a held job is scheduled */
-    WD_R_ONCE = 22 /* ID ONCE REASON(word): a token that found a job rather than made one */
+    WD_R_ONCE = 22,       /* ID ONCE REASON(word): a token that found a job rather than made one */
+    WD_R_GENERATIONS = 23 /* NUMBER: no id made from now on has a lower generation */
 };
 
 enum wd_field {

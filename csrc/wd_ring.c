@@ -22,6 +22,7 @@ typedef struct {
     size_t entry_bytes;
     uint32_t capacity;
     uint64_t head, tail; /* numbers of the oldest entry and of the next one; head == tail: empty */
+    uint64_t skip;       /* entries to come that are forgotten already: a checkpoint is ahead */
 } ring;
 
 typedef struct {
@@ -108,11 +109,21 @@ static int has_key(wd_hash128 h)
     return h.lo != 0 || h.hi != 0;
 }
 
+/* 1: the entry that comes now is one of those that are forgotten already. */
+static int skips(ring *r)
+{
+    if (r->skip == 0) return 0;
+    WD_ASSERT(r->head == r->tail);
+    r->skip--;
+    return 1;
+}
+
 int wd_ring_end(wd_ring *r, const wd_ended *e, wd_span text)
 {
     uint32_t slot = (uint32_t)e->id;
     WD_ASSERT(slot < r->slots_max);
     if (r->ended.tail - r->ended.head == r->ended.capacity) return WD_EFULL;
+    if (skips(&r->ended)) return WD_OK;
     uint64_t number = r->ended.tail++;
     ended_entry *x = entry_at(&r->ended, number);
     *x = (ended_entry){.e = *e, .slot_prev = r->by_slot[slot]};
@@ -156,6 +167,7 @@ const wd_ended *wd_ring_find_key(const wd_ring *r, wd_hash128 key)
 int wd_ring_once(wd_ring *r, const wd_once *o)
 {
     if (r->once.tail - r->once.head == r->once.capacity) return WD_EFULL;
+    if (skips(&r->once)) return WD_OK;
     uint64_t number = r->once.tail++;
     once_entry *x = entry_at(&r->once, number);
     *x = (once_entry){.o = *o, .prev = r->by_token[chain_of(o->token)]};
@@ -243,4 +255,79 @@ uint64_t wd_ring_bytes(const wd_ring *r)
 {
     return wd_ring_ended_count(r) * sizeof(ended_entry) +
            wd_ring_once_count(r) * sizeof(once_entry);
+}
+
+/* ---- checkpoints ---- */
+
+wd_numbers wd_ring_ended_numbers(const wd_ring *r)
+{
+    return (wd_numbers){r->ended.head, r->ended.tail};
+}
+
+wd_numbers wd_ring_once_numbers(const wd_ring *r)
+{
+    return (wd_numbers){r->once.head, r->once.tail};
+}
+
+/* Let the next entry have this number. */
+static int seek(ring *r, uint64_t number)
+{
+    if (number < r->tail) return WD_ECORRUPT;
+    WD_ASSERT(number == r->tail || r->head == r->tail);
+    if (number > r->tail) r->head = r->tail = number;
+    return WD_OK;
+}
+
+int wd_ring_load_ended(wd_ring *r, uint64_t number, const wd_ended *e, wd_span text)
+{
+    uint64_t count = wd_ring_ended_count(r);
+    if (count && e->rel_ms < wd_ring_ended_at(r, count - 1)->rel_ms) return WD_ECORRUPT;
+    if (number > r->ended.tail) wd_ring_drop_ended(r, count);
+    int status = seek(&r->ended, number);
+    return status == WD_OK ? wd_ring_end(r, e, text) : status;
+}
+
+int wd_ring_load_once(wd_ring *r, uint64_t number, const wd_once *o)
+{
+    uint64_t count = wd_ring_once_count(r);
+    if (count && o->rel_ms < wd_ring_once_at(r, count - 1)->rel_ms) return WD_ECORRUPT;
+    if (number > r->once.tail) wd_ring_drop_once(r, count);
+    int status = seek(&r->once, number);
+    return status == WD_OK ? wd_ring_once(r, o) : status;
+}
+
+/* How many of the oldest go when numbers below n.first are forgotten; -1: n does not fit. */
+static int64_t settled(const ring *r, wd_numbers n)
+{
+    uint64_t count = r->tail - r->head;
+    if (n.first == 0 || n.next == 0) return -1;
+    if (n.first >= n.next) return (int64_t)count;
+    return n.next == r->tail && n.first >= r->head ? (int64_t)(n.first - r->head) : -1;
+}
+
+/* What is left has gone: the first entry that counts is n.first. */
+static void leap(ring *r, wd_numbers n)
+{
+    if (n.first < n.next) return;
+    WD_ASSERT(r->head == r->tail);
+    r->head = r->tail = n.first;
+    r->skip = n.first - n.next;
+}
+
+int wd_ring_settle_ended(wd_ring *r, wd_numbers n)
+{
+    int64_t gone = settled(&r->ended, n);
+    if (gone < 0) return WD_ECORRUPT;
+    wd_ring_drop_ended(r, (uint64_t)gone);
+    leap(&r->ended, n);
+    return WD_OK;
+}
+
+int wd_ring_settle_once(wd_ring *r, wd_numbers n)
+{
+    int64_t gone = settled(&r->once, n);
+    if (gone < 0) return WD_ECORRUPT;
+    wd_ring_drop_once(r, (uint64_t)gone);
+    leap(&r->once, n);
+    return WD_OK;
 }

@@ -51,6 +51,23 @@ int wd_ring_once(wd_ring *r, const wd_once *o);
 /* NULL = none younger than WD_ONCE_KEPT_MS at rel_ms. */
 const wd_once *wd_ring_find_once(const wd_ring *r, wd_hash128 token, int64_t rel_ms);
 
+/* Entries have numbers, counted from 1 for ever, that no entry changes. first: the oldest one's;
+ * next: the next one's; equal = there is none. */
+typedef struct {
+    uint64_t first, next;
+} wd_numbers;
+wd_numbers wd_ring_ended_numbers(const wd_ring *r);
+wd_numbers wd_ring_once_numbers(const wd_ring *r);
+
+/* From a checkpoint: append under this number; where numbers are missing all before them are
+ * forgotten. WD_OK, WD_ECORRUPT (not a newer number, or older than the last one), WD_EFULL. */
+int wd_ring_load_ended(wd_ring *r, uint64_t number, const wd_ended *e, wd_span text);
+int wd_ring_load_once(wd_ring *r, uint64_t number, const wd_once *o);
+/* All was loaded: the next entry to come has the number n.next, and those below n.first are
+ * forgotten, also those that are still to come. WD_OK, WD_ECORRUPT (that does not fit). */
+int wd_ring_settle_ended(wd_ring *r, wd_numbers n);
+int wd_ring_settle_once(wd_ring *r, wd_numbers n);
+
 /* Forget what is older than its time at rel_ms (at most 16 k entries of each a call); whole pages
  * go back to the system. */
 void wd_ring_age(wd_ring *r, int64_t rel_ms);

@@ -6,6 +6,7 @@
  *  4. gather
  *  5. serve waiting LEASE calls, run what was behind them
  *  6. close the batch, commit, send, arm the timers
+ *  7. a slice of the checkpoint, if one is under way
  *
  * The gather window: a commit releases a herd of connections at once, and starting the next commit
  * with the first of them to come back would split the herd in two for ever. So after a commit the
@@ -51,6 +52,7 @@ void wd_round_begin(wd_core *c)
 {
     if (!c->options.hand_clock) wd_clock_read(&c->now);
     c->rounds++;
+    wd_commit_begin_round(c->commit, c->now.mono_ms);
     /* A frame that did not fit says more than what the owner last saw. */
     int stalled = wd_commit_is_stalled(c->commit);
     wd_commands_set_disk(c->commands, stalled ? WD_DISK_FULL : c->disk_room);
@@ -118,6 +120,7 @@ int wd_round_finish(wd_core *c)
     }
     if (more || c->conns->lists[WD_L_RESUME].count > 0) wd_commit_kick(c->commit);
     arm_timers(c);
+    wd_save_round(c);
     return (int)c->conns->lists[WD_L_PYTHON].count;
 }
 

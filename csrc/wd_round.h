@@ -7,6 +7,9 @@
 #include "wd_clock.h"
 #include "wd_core.h"
 #include "wd_net.h"
+#include "wd_save.h"
+
+typedef struct wd_save wd_save;
 
 struct wd_core {
     wd_core_options options;
@@ -22,7 +25,8 @@ struct wd_core {
     int tick_more; /* the last tick left work */
     uint64_t rounds, ticks_cut, gathers;
     wd_hist round_cpu_ns;
-    wd_buf ended; /* what wd_core_ended showed last */
+    wd_buf ended;  /* what wd_core_ended showed last */
+    wd_save *save; /* the last checkpoint; NULL: there was none */
 };
 
 /* Read the clocks (unless they are moved by hand), apply limits in time, tick. */

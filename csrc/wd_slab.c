@@ -26,6 +26,7 @@ struct wd_slab {
     uint32_t free_head, free_tail; /* WD_NIL = empty */
     uint32_t free_count;
     uint32_t linked; /* 0 while replaying: the free list does not exist yet */
+    uint32_t floor;  /* lowest generation of the ids to come */
     pool sides, runs;
 };
 
@@ -117,16 +118,40 @@ uint32_t wd_slab_find(const wd_slab *s, uint64_t id)
     return wd_job_id(s, slot) == id ? slot : WD_NIL;
 }
 
+static uint32_t next_generation(const wd_slab *s, uint32_t last)
+{
+    return last + 1 > s->floor ? last + 1 : s->floor;
+}
+
 int wd_slab_next_id(const wd_slab *s, uint64_t *out_id)
 {
     WD_ASSERT(s->linked);
     if (s->free_head != WD_NIL) {
-        *out_id = make_id(s->rows[s->free_head].gen + 1u, s->free_head);
+        *out_id = make_id(next_generation(s, s->rows[s->free_head].gen), s->free_head);
         return WD_OK;
     }
     if (s->top == s->capacity) return WD_EFULL;
-    *out_id = make_id(1, s->top);
+    *out_id = make_id(next_generation(s, 0), s->top);
     return WD_OK;
+}
+
+void wd_slab_raise(wd_slab *s, uint32_t generation)
+{
+    WD_ASSERT(generation <= WD_GEN_MAX);
+    if (generation > s->floor) s->floor = generation;
+}
+
+uint32_t wd_slab_floor(const wd_slab *s)
+{
+    return s->floor;
+}
+
+uint32_t wd_slab_generation_max(const wd_slab *s)
+{
+    uint32_t most = 0;
+    for (uint32_t i = 0; i < s->top; i++)
+        if (s->rows[i].gen > most) most = s->rows[i].gen;
+    return most;
 }
 
 uint32_t wd_slab_room(const wd_slab *s)
@@ -142,6 +167,16 @@ static void unlink_free(wd_slab *s, uint32_t slot)
     s->free_head = s->rows[slot].next;
     if (s->free_head == WD_NIL) s->free_tail = WD_NIL;
     s->free_count--;
+}
+
+static void clear_row(wd_job *row, uint32_t gen)
+{
+    *row = (wd_job){.gen = gen & WD_GEN_MAX,
+                    .where = WD_NIL,
+                    .next = WD_NIL,
+                    .prev = WD_NIL,
+                    .payload = WD_NIL,
+                    .side = WD_NIL};
 }
 
 int wd_slab_claim(wd_slab *s, uint64_t id, uint32_t *out_slot)
@@ -160,14 +195,34 @@ int wd_slab_claim(wd_slab *s, uint64_t id, uint32_t *out_slot)
             s->rows[i].where = WD_NIL;
         s->top = slot + 1;
     }
-    *row = (wd_job){.gen = (uint32_t)gen & WD_GEN_MAX,
-                    .where = WD_NIL,
-                    .next = WD_NIL,
-                    .prev = WD_NIL,
-                    .payload = WD_NIL,
-                    .side = WD_NIL};
+    clear_row(row, (uint32_t)gen);
     s->used++;
     *out_slot = slot;
+    return WD_OK;
+}
+
+static void pool_expect(pool *p, uint32_t blocks)
+{
+    uint32_t n = blocks < p->capacity ? blocks : p->capacity;
+    wd_expect(p->base, p->block_bytes * n);
+}
+
+void wd_slab_expect(wd_slab *s, uint32_t slots, uint32_t sides, uint32_t runs)
+{
+    WD_ASSERT(s->top == 0);
+    wd_expect(s->rows, sizeof(wd_job) * (size_t)(slots < s->capacity ? slots : s->capacity));
+    pool_expect(&s->sides, sides);
+    pool_expect(&s->runs, runs);
+}
+
+int wd_slab_load(wd_slab *s, uint32_t slot, uint32_t gen, int used)
+{
+    WD_ASSERT(!s->linked);
+    if (slot != s->top || gen > WD_GEN_MAX || (used && gen == 0)) return WD_ECORRUPT;
+    if (slot == s->capacity) return WD_EFULL;
+    clear_row(&s->rows[slot], gen);
+    s->top++;
+    s->used += used != 0;
     return WD_OK;
 }
 

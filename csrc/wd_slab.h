@@ -20,6 +20,7 @@ typedef struct {
 /* The newest grant and what came before it. */
 typedef struct {
     uint64_t term, lsn;   /* the fence: lsn of the LEASED record and the term it was made in */
+    uint64_t died_lsn;    /* DEAD: of the DIED record; the order of the list `dead` */
     int64_t due_ms;       /* LEASED: the job's due time, on the row's axis (row.due_ms is in use) */
     int64_t started_ms;   /* wall: when it was granted */
     int64_t lease_end_ms; /* LEASED: rel axis; not logged */
@@ -46,8 +47,9 @@ typedef struct {
     uint8_t expire_rel;
     uint8_t keyed; /* the key is in the key index (live); a dead job has freed it */
     uint8_t on_expiring, on_ended;
-    uint8_t reason;   /* DEAD: why (enum wd_reason) */
-    int64_t ended_ms; /* DEAD, or ended and not closed: when, wall */
+    uint8_t reason;     /* DEAD: why (enum wd_reason) */
+    int64_t ended_ms;   /* DEAD, or ended and not closed: when, wall */
+    uint64_t ended_lsn; /* on the list `ended`: of the record that put it there; its order */
 } wd_side;
 
 typedef struct wd_slab wd_slab;
@@ -66,6 +68,11 @@ uint32_t wd_slab_find(const wd_slab *s, uint64_t id);
 
 /* The id that wd_slab_claim would use next: WD_OK, WD_EFULL (every slot in use or retired). */
 int wd_slab_next_id(const wd_slab *s, uint64_t *out_id);
+/* No id made from now on has a lower generation than this; never lowered. */
+void wd_slab_raise(wd_slab *s, uint32_t generation);
+uint32_t wd_slab_floor(const wd_slab *s);
+/* The highest generation that any slot has had. O(top). */
+uint32_t wd_slab_generation_max(const wd_slab *s);
 /* How many more jobs have a slot. */
 uint32_t wd_slab_room(const wd_slab *s);
 /* Take the slot of `id` (from wd_slab_next_id, or a record at replay): its row is zeroed but for
@@ -73,6 +80,12 @@ uint32_t wd_slab_room(const wd_slab *s);
 int wd_slab_claim(wd_slab *s, uint64_t id, uint32_t *out_slot);
 /* Give the slot back; its generation stays behind. Side and run blocks must be gone. */
 void wd_slab_give(wd_slab *s, uint32_t slot);
+/* Before replay, from a checkpoint: the next slot, which must be the top, in use or free with the
+ * generation that it had last (0 = none yet). Its row is zeroed but for the generation. WD_OK,
+ * WD_ECORRUPT (not the top, or no such generation), WD_EFULL. */
+int wd_slab_load(wd_slab *s, uint32_t slot, uint32_t gen, int used);
+/* So many slots, side and run blocks are about to be taken. */
+void wd_slab_expect(wd_slab *s, uint32_t slots, uint32_t sides, uint32_t runs);
 /* After replay, which claims slots by id: make the FIFO list of free slots. Until then there is
  * none. O(top). */
 void wd_slab_link_free(wd_slab *s);

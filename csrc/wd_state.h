@@ -1,6 +1,8 @@
 /* wd_state.h -- the engine's state, private to its files:
  *   wd_batch.c   log a record: apply it, keep it for the frame
  *   wd_apply.c   record -> state, live and at replay
+ *   wd_replay.c  frames read back -> state; the rules behind a checkpoint
+ *   wd_load.c    a checkpoint -> state; wd_image.c its things
  *   wd_place.c   which structure a row stands in: wheels, ready queue, lists
  *   wd_decide.c  SCHEDULE, CANCEL and the other verbs on jobs
  *   wd_lease.c   grants and the verbs on receipts; leases that run out
@@ -48,6 +50,7 @@ struct wd_engine {
     int64_t rel_minus_boot_ms;
     int64_t asked_ms; /* rel: when the command being run came in, if later than rel_ms */
     int serving;      /* 0 while replaying: rows are in no wheel and no queue */
+    wd_load load;     /* the checkpoint that this state began with */
 
     /* log: the batch's time is the time input of every record in it */
     uint64_t term, lsn;
@@ -80,6 +83,12 @@ static inline wd_hash128 wd_key_hash(const wd_engine *e, wd_span key)
     return wd_siphash(e->options.hash_key, key);
 }
 
+/* Is the next record one that the loaded checkpoint may have seen (wd_replay.c)? */
+static inline int wd_is_fuzzy(const wd_engine *e)
+{
+    return e->lsn < e->load.end.end_lsn;
+}
+
 /* ---- wd_batch.c ---- */
 /* Apply r and keep it in the open batch under the next lsn. On failure nothing changed. */
 int wd_log_record(wd_engine *e, wd_record *r);
@@ -91,6 +100,12 @@ void wd_batches_free(wd_engine *e);
 /* Apply r as record e->lsn + 1 of term e->apply_term. WD_OK, WD_ECORRUPT (replay), WD_ENOMEM,
  * WD_EFULL. */
 int wd_apply(wd_engine *e, const wd_record *r);
+/* What r does beside its job or thing, which has seen it already: entries of the rings. */
+int wd_apply_beside(wd_engine *e, const wd_record *r);
+
+/* ---- wd_load.c ---- */
+/* The log was replayed up to the checkpoint's S1. WD_OK, WD_ENOMEM. */
+int wd_load_settle(wd_engine *e);
 
 /* ---- wd_place.c ---- */
 /* Move a row from where it stands to nowhere (its state stays for the caller to change). A leased

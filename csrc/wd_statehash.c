@@ -55,6 +55,7 @@ static void mix_side(const wd_engine *e, const wd_side *b, mixer *m)
     mix(m, (uint64_t)b->expire_rel << 2 | (uint64_t)b->keyed << 1 | b->on_ended);
     mix(m, b->reason);
     mix(m, (uint64_t)b->ended_ms);
+    mix(m, b->on_ended ? b->ended_lsn : 0);
     mix_span(m, wd_text(e, b->key, b->key_len));
     mix_span(m, wd_text(e, b->meta, b->meta_len));
     mix_span(m, wd_text(e, b->group, b->group_len));
@@ -77,6 +78,7 @@ static uint64_t hash_row(const wd_engine *e, uint32_t slot)
     mix(&m, (uint64_t)row->lost << 32 | row->failures);
     mix(&m, (uint64_t)row->attempt << 32 | (uint64_t)row->priority << 24);
     mix(&m, (uint64_t)row->handler << 16 | row->policy);
+    mix(&m, row->state == WD_DEAD && run ? run->died_lsn : 0);
     mix_span(&m, wd_text(e, row->payload, row->payload_len));
     const wd_side *b = wd_job_side(e->slab, row);
     if (b) mix_side(e, b, &m);
@@ -146,6 +148,9 @@ static uint64_t hash_table(const wd_engine *e)
 uint64_t wd_engine_hash(const wd_engine *e)
 {
     uint64_t sum = hash_names(e) + hash_table(e) + e->lsn;
+    mixer m = {7};
+    mix(&m, wd_slab_floor(e->slab));
+    sum += finish(m);
     for (uint32_t slot = 0; slot < wd_slab_top(e->slab); slot++)
         if (e->rows[slot].state != WD_FREE) sum += hash_row(e, slot);
     for (uint64_t i = 0; i < wd_ring_ended_count(e->ring); i++)

@@ -3,6 +3,8 @@
 
 #include "wd_index.h"
 
+enum { ENTRIES = 2 * WD_TABLE_MAX };
+
 typedef struct {
     uint32_t key, blob; /* arena references; free: key = number of the next free entry + 1 */
     uint32_t blob_len;
@@ -16,6 +18,7 @@ struct wd_table {
     entry *entries;
     wd_index *index;
     uint32_t top, free;
+    uint32_t count_max;
 };
 
 wd_table *wd_table_new(const uint8_t hash_key[16], wd_arena *arena)
@@ -24,8 +27,9 @@ wd_table *wd_table_new(const uint8_t hash_key[16], wd_arena *arena)
     if (!t) return NULL;
     memcpy(t->hash_key, hash_key, sizeof t->hash_key);
     t->arena = arena;
-    t->entries = wd_reserve(sizeof(entry) * WD_TABLE_MAX);
-    t->index = wd_index_new(WD_TABLE_MAX);
+    t->count_max = WD_TABLE_MAX;
+    t->entries = wd_reserve(sizeof(entry) * ENTRIES);
+    t->index = wd_index_new(ENTRIES);
     if (t->entries && t->index) return t;
     wd_table_free(t);
     return NULL;
@@ -34,7 +38,7 @@ wd_table *wd_table_new(const uint8_t hash_key[16], wd_arena *arena)
 void wd_table_free(wd_table *t)
 {
     if (!t) return;
-    wd_unreserve(t->entries, sizeof(entry) * WD_TABLE_MAX);
+    wd_unreserve(t->entries, sizeof(entry) * ENTRIES);
     wd_index_free(t->index);
     wd_release(t);
 }
@@ -58,9 +62,15 @@ static uint32_t find(const wd_table *t, uint8_t kind, wd_span key)
     return i;
 }
 
+void wd_table_set_loading(wd_table *t, int loading)
+{
+    t->count_max = loading ? ENTRIES : WD_TABLE_MAX;
+}
+
 static uint32_t take(wd_table *t)
 {
-    if (!t->free) return t->top < WD_TABLE_MAX ? t->top++ : WD_NIL;
+    if (wd_index_count(t->index) >= t->count_max) return WD_NIL;
+    if (!t->free) return t->top < ENTRIES ? t->top++ : WD_NIL;
     uint32_t i = t->free - 1;
     t->free = t->entries[i].key;
     return i;

@@ -1,4 +1,4 @@
-"""The commands that Python answers: sign-in, connections, INFO, COMMAND, CONFIG, CLOCK, SHUTDOWN.
+"""The commands that Python answers: sign-in, connections, and what is about the server itself.
 
 ``Control.answer`` is a plain function of (connection, arguments): it changes connections through
 ``Core`` and returns an ``Outcome``; server/turns.py encodes and sends it. Nothing here waits, and
@@ -9,6 +9,7 @@ Answers follow Redis where a client library looks at them, so that redis-cli, re
 ioredis and go-redis connect without special settings.
 """
 
+import asyncio
 import fnmatch
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -53,6 +54,14 @@ class Server(Protocol):
 
     def shut_down(self, reason: str) -> None:
         """Begin an orderly stop."""
+        ...
+
+    def save(self) -> "asyncio.Future[Outcome]":
+        """Make a checkpoint; becomes SAVE's answer."""
+        ...
+
+    def backup(self, handle: int, *, start: bool) -> "asyncio.Future[Outcome]":
+        """Keep the files as they are for a connection, or let them go; becomes BACKUP's answer."""
         ...
 
     @property
@@ -105,6 +114,8 @@ class Control:
             "RESET": self._reset,
             "QUIT": self._quit,
             "SHUTDOWN": self._shutdown,
+            "SAVE": self._save,
+            "BACKUP": self._backup,
         }
 
     @property
@@ -252,6 +263,16 @@ class Control:
             raise RefusedError("SYNTAX", "SHUTDOWN takes nothing, SAVE or NOSAVE")
         self._server.shut_down("SHUTDOWN")
         return Outcome(silent=True)
+
+    def _save(self, _session: Session, _args: Sequence[bytes]) -> Outcome:
+        return Outcome(later=self._server.save())
+
+    def _backup(self, session: Session, args: Sequence[bytes]) -> Outcome:
+        """BACKUP START|END."""
+        word = read_word(args[0])
+        if word not in {"START", "END"}:
+            raise RefusedError("SYNTAX", f"BACKUP takes START or END, not {show(args[0])!r}")
+        return Outcome(later=self._server.backup(session.handle, start=word == "START"))
 
     # ---------------------------------------------------------------- COMMAND
 

@@ -27,15 +27,18 @@ from typing import Final
 
 from structlog.typing import FilteringBoundLogger
 
+from server.answers import Outcome
 from server.auth import TokenFileError, Tokens, read_tokens
+from server.checkpoints import Checkpointer, Policy
 from server.clock import Clock
 from server.control import Control, Identity
 from server.info import render
-from server.keeper import Keeper
+from server.keeper import Keeper, Room
 from server.listener import check_exposure, open_sockets, open_tls, shown_address
 from server.notify import Notifier
 from server.refusals import ERRORS, EXIT_FAILED, EXIT_IO, EXIT_OK, refusal
 from server.replay import rel_now_ms, replay
+from server.saving import answer_backup_end, answer_backup_start, answer_save
 from server.settings import Fsync, Settings, SettingsError, jobs_max, resolve_listen
 from server.signin import Closing, SignIn
 from server.state import State
@@ -79,7 +82,8 @@ def loop_factory() -> tuple[Callable[[], asyncio.AbstractEventLoop], str]:
 class Daemon:
     """One run of the server.
 
-    Everything runs on the loop's thread but the keeper, which touches the log alone.
+    Everything runs on the loop's thread but the keeper and what puts checkpoints in force; they
+    touch the log and its files alone.
     """
 
     def __init__(
@@ -250,9 +254,8 @@ class Daemon:
         def on_failure() -> None:
             loop.call_soon_threadsafe(self._on_keeper_failed, turns)
 
-        def on_room(enough: bool) -> None:
-            room = DiskRoom.OK if enough else DiskRoom.TIGHT
-            loop.call_soon_threadsafe(self._on_disk_room, core, turns, room)
+        def on_room(room: Room) -> None:
+            loop.call_soon_threadsafe(self._on_disk_room, core, turns, DiskRoom(room))
 
         keeper = Keeper(
             log=log,
@@ -264,10 +267,15 @@ class Daemon:
         )
         state.keeper = keeper
         keeper.start()
+        checkpointer = self._make_checkpointer(core, log, store)
+        state.checkpointer = checkpointer
+        making = loop.create_task(checkpointer.run())
+        making.add_done_callback(self._on_checkpointer_ended)
         try:
             turns.soon()
             self._say_ready(state)
             await self._serve(state, turns)
+            await checkpointer.stop()
             if not self._failed:
                 await self._drain(core, turns)
         finally:
@@ -275,11 +283,35 @@ class Daemon:
             keeper.stop()
             if self._tls is not None and not self._failed:
                 self._tls.close()
+            await making
             core.close()
         return self._close_log(log)
 
+    def _make_checkpointer(self, core: Core, log: FileLog, store: Store) -> Checkpointer:
+        return Checkpointer(
+            core=core,
+            log=log,
+            policy=Policy(
+                keep=self._settings.keep_checkpoints,
+                log_bytes_min=self._settings.checkpoint_after_bytes,
+                segment_bytes=self._settings.segment_bytes,
+            ),
+            clock=self._clock,
+            logger=self._log,
+            is_connected=lambda handle: core.session(handle) is not None,
+            replayed_bytes=store.behind_bytes,
+            fallen=len(store.fallen),
+        )
+
+    def _on_checkpointer_ended(self, task: asyncio.Task[None]) -> None:
+        """Stop, in order, should it have ended by a fault."""
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._on_loop_error(
+                asyncio.get_running_loop(), {"exception": error, "message": "checkpoints"}
+            )
+
     async def _replay(self, core: Core, store: Store, state: State) -> bool:
-        """Read the log back; False when the server is to stop instead."""
+        """Read checkpoint and log back; False when the server is to stop instead."""
         begin_ns = said_ns = self._clock.mono_ns()
         progress = state.progress
 
@@ -290,6 +322,7 @@ class Daemon:
                 self._notify.starting(f"replaying the log, {progress.percent} %")
                 self._log.info(
                     "replay_progressed",
+                    phase=progress.phase,
                     percent=progress.percent,
                     records=progress.records,
                     done_bytes=progress.bytes_done,
@@ -300,8 +333,20 @@ class Daemon:
         if not await replay(core, store, clock=self._clock, progress=progress, on_slice=on_slice):
             return False
         verdict = store.verdict
+        for fallen in store.fallen:
+            self._log.error(
+                "checkpoint_damaged",
+                file=fallen.path,
+                offset_bytes=fallen.offset,
+                error=fallen.detail,
+                hint="an older checkpoint and the log made up for it; the file is kept as *.broken:"
+                " see to the disk",
+            )
+        checkpoint = store.checkpoint
         self._log.info(
             "replay_finished",
+            checkpoint_lsn=checkpoint.start_lsn if checkpoint else None,
+            checkpoint_bytes=progress.checkpoint_bytes,
             segments=verdict.segments,
             records=verdict.records,
             bytes=verdict.bytes,
@@ -407,7 +452,7 @@ class Daemon:
 
     @staticmethod
     def _on_disk_room(core: Core, turns: Turns, room: DiskRoom) -> None:
-        """Take no jobs while no segment stands ready; what is there is still worked off."""
+        """Take no jobs while no further segment can be made; what is there is still worked off."""
         core.set_disk_room(room)
         turns.soon()
 
@@ -542,3 +587,18 @@ class Shown:
     def clock_state(self) -> Mapping[str, int]:
         """Return what CLOCK shows."""
         return self._state.clocks()
+
+    def save(self) -> asyncio.Future[Outcome]:
+        """Make a checkpoint that covers everything up to now; becomes SAVE's answer."""
+        return asyncio.ensure_future(answer_save(self._state.checkpointer))
+
+    def backup(self, handle: int, *, start: bool) -> asyncio.Future[Outcome]:
+        """Keep the files as they are for a connection, or let them go; becomes BACKUP's answer."""
+        data = str(self._state.settings.data)
+        checkpointer = self._state.checkpointer
+        work = (
+            answer_backup_start(checkpointer, handle, data)
+            if start
+            else answer_backup_end(checkpointer, handle)
+        )
+        return asyncio.ensure_future(work)

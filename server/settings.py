@@ -29,13 +29,17 @@ PAYLOAD_BYTES_MAX: Final = 64 * 1024
 DEAD_MAX: Final = 1_000_000
 DEAD_KEPT_MS: Final = 90 * 86_400_000
 DEAD_KEPT_MS_LIMIT: Final = 100 * 365 * 86_400_000
-JOBS_MAX: Final = 1 << 31
+JOBS_MAX: Final = 500_000_000  # eight cells of the wheel for each, numbered in 32 bits
 JOB_BYTES_MIN: Final = 64  # a job's row; only what is used costs memory
 MEMORY_REFUSED_PERCENT: Final = 85  # of maxmemory: SCHEDULE is refused from there on
 SEGMENT_BYTES: Final = 64 * 1024 * 1024
 SEGMENT_BYTES_MIN: Final = 4 * 1024 * 1024  # a frame is at most 2 MiB and a bit
 SEGMENT_BYTES_LIMIT: Final = 1024 * 1024 * 1024
 SEGMENT_BLOCK_BYTES: Final = 4096
+CHECKPOINT_AFTER_BYTES: Final = 64 * 1024 * 1024
+CHECKPOINT_AFTER_BYTES_MIN: Final = 1024 * 1024
+KEEP_CHECKPOINTS: Final = 2
+KEEP_CHECKPOINTS_LIMIT: Final = 4
 
 _SIZE: Final = re.compile(r"(?P<number>[0-9]{1,18})(?P<unit>[kmgt]?)(?:i?b)?", re.IGNORECASE)
 _SIZE_UNITS: Final = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
@@ -96,6 +100,9 @@ class Settings:
         payload_bytes_max: of one job.
         segment_bytes: size of a log file.
         tls: how to speak TLS, on a port of its own; None = not.
+        checkpoint_after_bytes: a checkpoint is made when the log behind the last one is longer than
+            this, and than three quarters of that one.
+        keep_checkpoints: generations to keep: the newest, and what to fall back to.
         dead_max: dead jobs kept; the oldest goes first.
         dead_kept_ms: and no longer than this.
     """
@@ -111,6 +118,8 @@ class Settings:
     payload_bytes_max: int = PAYLOAD_BYTES_MAX
     segment_bytes: int = SEGMENT_BYTES
     tls: TlsOptions | None = None
+    checkpoint_after_bytes: int = CHECKPOINT_AFTER_BYTES
+    keep_checkpoints: int = KEEP_CHECKPOINTS
     dead_max: int = DEAD_MAX
     dead_kept_ms: int = DEAD_KEPT_MS
 
@@ -126,6 +135,13 @@ class Settings:
         _within("--dead-max", self.dead_max, 1, JOBS_MAX)
         _within("--dead-kept in ms", self.dead_kept_ms, 1000, DEAD_KEPT_MS_LIMIT)
         _within("--segment-size", self.segment_bytes, SEGMENT_BYTES_MIN, SEGMENT_BYTES_LIMIT)
+        _within(
+            "--checkpoint-after",
+            self.checkpoint_after_bytes,
+            CHECKPOINT_AFTER_BYTES_MIN,
+            _SIZE_LIMIT_BYTES,
+        )
+        _within("--keep-checkpoints", self.keep_checkpoints, 1, KEEP_CHECKPOINTS_LIMIT)
         if self.segment_bytes % SEGMENT_BLOCK_BYTES:
             raise SettingsError(
                 f"--segment-size is {self.segment_bytes} bytes, it must be a multiple of"

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from server.checkpoints import Checkpointer
 from server.clock import Clock
 from server.info import REDIS_VERSION, Section, Value, pairs, resident_bytes, shown_bytes
 from server.keeper import Keeper
@@ -51,6 +52,7 @@ class State:
         progress: of the replay.
         log: the open log, None while replaying.
         keeper: of the log, None while replaying.
+        checkpointer: makes checkpoints, None while replaying.
         term: 0 while replaying.
         loading: whether the log is still replayed.
         sign_in: who may do what.
@@ -69,6 +71,7 @@ class State:
     progress: Progress = field(default_factory=Progress)
     log: FileLog | None = None
     keeper: Keeper | None = None
+    checkpointer: Checkpointer | None = None
     term: int = 0
     loading: bool = True
     sign_in: SignIn | None = None
@@ -92,6 +95,7 @@ class State:
             "Limits": self._limits(stats, engine),
             "Errorstats": self._errors(),
             "Log": self._log_figures(),
+            "Checkpoint": self.checkpointer.section() if self.checkpointer else {},
         }
 
     def _server(self) -> Section:
@@ -160,10 +164,12 @@ class State:
             "lsn": stats["lsn"],
             "durable_lsn": stats["durable_lsn"],
             "disk_full": int(self.keeper is not None and self.keeper.disk_full),
+            "disk_room": self.keeper.room.name.lower() if self.keeper else "",
             "replay_records": self.progress.records,
         }
         if self.loading:
             fields |= {
+                "loading_phase": self.progress.phase,
                 "loading_total_bytes": self.progress.bytes_total,
                 "loading_loaded_bytes": self.progress.bytes_done,
                 "loading_loaded_perc": f"{self.progress.percent}.00",
@@ -373,6 +379,7 @@ class State:
             "log_offset_bytes": stats.offset,
             "log_segment_bytes": stats.segment_bytes,
             "log_next_prepared": int(stats.prepared),
+            "log_reserve": int(stats.reserved),
             "log_frames": stats.frames,
             "log_bytes": stats.bytes,
             "log_syncs": stats.syncs,
@@ -398,6 +405,8 @@ class State:
             "token-file": str(settings.token_file or ""),
             "payload-max-bytes": str(settings.payload_bytes_max),
             "segment-bytes": str(settings.segment_bytes),
+            "checkpoint-after-bytes": str(settings.checkpoint_after_bytes),
+            "keep-checkpoints": str(settings.keep_checkpoints),
             "dead-max": str(settings.dead_max),
             "dead-kept-ms": str(settings.dead_kept_ms),
         }

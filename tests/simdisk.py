@@ -15,12 +15,10 @@ from cffi import FFI
 
 ROOT = Path(__file__).parents[1]
 C = ROOT / "tests" / "c"
-SOURCES = [
-    C / "wd_simfs.c",
-    C / "wd_simfs.h",
-    ROOT / "csrc" / "wd_io.h",
-    ROOT / "csrc" / "wd_int.h",
-]
+HEADERS = [C / "wd_simfs.h", C / "wd_simworld.h"]
+CODE = sorted(C.glob("wd_sim*.c"))
+SOURCES = [*CODE, *sorted(C.glob("wd_sim*.h")), *sorted((ROOT / "csrc").glob("wd_*.h"))]
+NO_CALLS = {"SIM_ANY", "SIM_FAIL", "SIM_LIE", "SIM_SHORT", "SIM_DROP", "SIM_MISDIRECT"}
 BLOCK = re.compile(r"/\* cffi: begin \*/(.*?)/\* cffi: end \*/", re.DOTALL)
 
 
@@ -33,11 +31,12 @@ def module():
     if not (built := list(folder.glob(f"{name}.*so"))):
         ffi = FFI()
         ffi.cdef("typedef struct wd_io wd_io;")
-        ffi.cdef("".join(BLOCK.findall((C / "wd_simfs.h").read_text())))
+        for header in HEADERS:
+            ffi.cdef("".join(BLOCK.findall(header.read_text())))
         ffi.set_source(
             name,
-            '#include "wd_simfs.h"',
-            sources=[str(C / "wd_simfs.c"), str(ROOT / "csrc" / "wd_mem.c")],
+            "".join(f'#include "{header.name}"\n' for header in HEADERS),
+            sources=[*map(str, CODE), str(ROOT / "csrc" / "wd_mem.c")],
             include_dirs=[str(C), str(ROOT / "csrc")],
             extra_compile_args=["-std=c11", "-g", "-O2", "-UNDEBUG", "-Wall", "-Wextra", "-Werror"],
         )
@@ -64,6 +63,8 @@ class SimDisk:
         self.fs = self.ffi.gc(handle or self.lib.wd_simfs_new(seed), self.lib.wd_simfs_free)
         self.magic = 0xEF53
         self.mode = 0o700
+        self.free = 1 << 40
+        self.own = True
 
     # ---- wal.disk.Disk ----
 
@@ -79,6 +80,9 @@ class SimDisk:
         if not _check(self.lib.wd_simfs_is_folder(self.fs, folder.encode())):
             raise NotADirectoryError(folder)
         return self.mode
+
+    def is_own(self, folder):
+        return self.own
 
     def make_folder(self, folder):
         _check(self.lib.wd_simfs_mkdir(self.fs, folder.encode()))
@@ -105,6 +109,9 @@ class SimDisk:
             put = _check(self.lib.wd_simfs_pwrite(self.fs, fd, data, len(data), offset))
             data, offset = data[put:], offset + put
 
+    def truncate(self, fd, size_bytes):
+        _check(self.lib.wd_simfs_truncate(self.fs, fd, size_bytes))
+
     def datasync(self, fd):
         _check(self.lib.wd_simfs_datasync(self.fs, fd))
 
@@ -129,6 +136,9 @@ class SimDisk:
     def fs_magic(self, path):
         return self.magic
 
+    def free_bytes(self, path):
+        return self.free
+
     # ---- the test's side ----
 
     def paths(self):
@@ -143,11 +153,28 @@ class SimDisk:
 
     def clone(self):
         copy = SimDisk(handle=self.lib.wd_simfs_clone(self.fs))
-        copy.magic, copy.mode = self.magic, self.mode
+        copy.magic, copy.mode, copy.own = self.magic, self.mode, self.own
+        copy.free = self.free
         return copy
 
     def crash(self, seed):
         self.lib.wd_simfs_crash(self.fs, seed)
+
+    @property
+    def pending(self):
+        """How many effects no sync covers."""
+        return self.lib.wd_simfs_pending(self.fs)
+
+    def crashed_with(self, mask, seed=1):
+        """Return a copy after a power cut that kept the effects whose bits are set in mask."""
+        copy = self.clone()
+        self.lib.wd_simfs_crash_with(copy.fs, mask & (1 << 64) - 1, seed)
+        return copy
+
+    @property
+    def digest(self):
+        """A number for all names and contents."""
+        return self.lib.wd_simfs_digest(self.fs)
 
     def crashed(self, seed):
         """Return a copy of this disk after a power cut."""
@@ -199,8 +226,7 @@ class SimDisk:
         names = {
             getattr(self.lib, name): name.removeprefix("SIM_").lower()
             for name in dir(self.lib)
-            if name.startswith("SIM_")
-            and name.removeprefix("SIM_") not in ("ANY", "FAIL", "LIE", "SHORT")
+            if name.startswith("SIM_") and name not in NO_CALLS
         }
         out = self.ffi.new("wd_sim_trace *")
         calls, i = [], 0

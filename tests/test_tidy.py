@@ -18,6 +18,7 @@ OURS = ("wheel/", "wal/", "server/", "wheeld.py")  # what is installed
 KEPT_DOTS = {".ci", ".gitignore", ".clang-format", ".clang-tidy"}
 CODE_LINES_MAX = 600
 TEST_LINES_MAX = 1000  # a table of cases is read in part, never as a whole
+LONG_FILES = {"wheel/engine/core.py": 800}  # one method for each call of the core, and no more
 FILE_BYTES_MAX = 400_000
 
 SELF = "tests/test_tidy.py"  # holds what it looks for
@@ -69,6 +70,7 @@ def test_the_walk_sees_every_kind_of_file():
 def test_no_code_file_is_longer_than_a_reader_can_hold():
     sizes = {path: text.count("\n") for path, text in walk("*.py", "*.pyi", "*.c", "*.h")}
     limits = {p: TEST_LINES_MAX if p.startswith("tests/") else CODE_LINES_MAX for p in sizes}
+    limits |= LONG_FILES
     assert {path: lines for path, lines in sizes.items() if lines > limits[path]} == {}
 
 

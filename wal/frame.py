@@ -13,7 +13,15 @@ from typing import Any, Final, Self, TypeAlias
 
 from _wheeld import ffi, lib
 
-from wal.errors import DiskFullError, LogFailedError, WalError
+from wal.errors import DiskFullError, WalError
+from wal.facts import (
+    CheckpointEnd,
+    CheckpointHeader,
+    CheckpointScan,
+    CheckpointStop,
+    LogError,
+    LogStats,
+)
 
 Bytes: TypeAlias = bytes | bytearray | memoryview
 
@@ -138,50 +146,6 @@ class LogStart:
     last_offset: int
     last_wall_ms: int
     mark_count: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LogStats:
-    """Counters of the writer; times in ns."""
-
-    frames: int
-    bytes: int
-    syncs: int
-    rotations: int
-    marks: int
-    sync_ns_sum: int
-    sync_ns_max: int
-    sync_ns_last: int
-    written_lsn: int
-    synced_lsn: int
-    marked_lsn: int
-    seq: int
-    offset: int
-    segment_bytes: int
-    prepared: bool
-    unsynced_segments: int
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LogError:
-    """The file call that ended the log."""
-
-    errno: int
-    call: str
-    path: str
-    offset: int
-    lsn: int
-
-    def exception(self) -> LogFailedError:
-        """Return it as the exception that says so."""
-        return LogFailedError(
-            call=self.call,
-            path=self.path,
-            offset=self.offset,
-            lsn=self.lsn,
-            errno=self.errno,
-            reason=os.strerror(self.errno),
-        )
 
 
 def crc32c(data: Bytes, crc: int = 0) -> int:
@@ -442,6 +406,42 @@ class Scanner:
         )
 
 
+# ---- checkpoints ----
+
+
+def _taken(fact: type[Any], c: Any) -> Any:
+    """Return a dataclass whose fields are those of the same name of a C struct."""
+    names = fact.__dataclass_fields__
+    return fact(**{n: bytes(c.uuid) if n == "uuid" else int(getattr(c, n)) for n in names})
+
+
+class CheckpointScanner:
+    """A verifying scan over one checkpoint file, buffer by buffer from its front."""
+
+    __slots__ = ("_scan",)
+
+    def __init__(self) -> None:
+        self._scan: Any = ffi.new("wd_ckpt_scan *")
+
+    def feed(self, data: Bytes, *, room: int) -> CheckpointScan:
+        """Return what data holds, which starts at the file's front or at a chunk's border.
+
+        Args:
+            data: bytes of the file.
+            room: bytes from data's front to the end of the file, >= len(data).
+        """
+        view, c = ffi.from_buffer(data), self._scan
+        lib.wd_ckpt_scan_run(view, len(view), room, c)
+        return CheckpointScan(
+            stop=CheckpointStop(c.stop),
+            bytes=c.bytes,
+            need_bytes=c.need_bytes,
+            chunks=c.chunks,
+            header=_taken(CheckpointHeader, c.meta) if c.stage >= 1 else None,
+            end=_taken(CheckpointEnd, c.end) if c.stage >= 2 else None,
+        )
+
+
 # ---- the writer ----
 
 
@@ -579,6 +579,7 @@ class LogHandle:
             offset=out.offset,
             segment_bytes=out.segment_bytes,
             prepared=bool(out.prepared),
+            reserved=bool(out.reserved),
             unsynced_segments=out.unsynced_segments,
         )
 

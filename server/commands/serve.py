@@ -15,6 +15,7 @@ from server.settings import (
     DEFAULT_LISTEN,
     DEFAULT_TLS_PORT,
     DESCRIPTORS_RESERVED,
+    KEEP_CHECKPOINTS,
     Fsync,
     Settings,
     SettingsError,
@@ -83,6 +84,23 @@ Examples:
     help="Of a file of the log; each start opens a fresh one.",
 )
 @click.option(
+    "--checkpoint-after",
+    envvar="WHEELD_CHECKPOINT_AFTER",
+    default="64M",
+    show_default=True,
+    metavar="SIZE",
+    help="Of log: then a checkpoint is made, if it is also 3/4 of the last one's size.",
+)
+@click.option(
+    "--keep-checkpoints",
+    envvar="WHEELD_KEEP_CHECKPOINTS",
+    type=int,
+    default=KEEP_CHECKPOINTS,
+    show_default=True,
+    metavar="N",
+    help="Generations; 1 takes less disk, and has none to fall back to.",
+)
+@click.option(
     "--dead-max",
     envvar="WHEELD_DEAD_MAX",
     type=int,
@@ -149,6 +167,8 @@ def serve_command(
     maxmemory: str | None,
     maxclients: int | None,
     segment_size: str,
+    checkpoint_after: str,
+    keep_checkpoints: int,
     dead_max: int,
     dead_kept: str,
     token_file: Path | None,
@@ -181,6 +201,8 @@ def serve_command(
             ),
             clients_max=clients_max,
             segment_bytes=parse_size_bytes(segment_size),
+            checkpoint_after_bytes=parse_size_bytes(checkpoint_after),
+            keep_checkpoints=keep_checkpoints,
             dead_max=dead_max,
             dead_kept_ms=duration_ms(dead_kept),
             token_file=None if token_file is None else token_file.absolute(),

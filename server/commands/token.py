@@ -29,6 +29,16 @@ Examples:
   wheeld token create mailer worker:mail.*,digest.send --token-file tokens
   wheeld token create audit viewer --expires 30d --token-file tokens
 """
+LIST_EPILOG: Final = """\b
+Examples:
+  wheeld token list --token-file /etc/wheeld/tokens
+  wheeld token list --token-file /etc/wheeld/tokens --json
+"""
+REVOKE_EPILOG: Final = """\b
+Examples:
+  wheeld token revoke billing --token-file /etc/wheeld/tokens
+  wheeld token revoke billing --token-file /etc/wheeld/tokens && systemctl reload wheeld
+"""
 AGAIN: Final = "A running server reads the file again at SIGHUP."
 
 LATEST_MS: Final = 253_402_300_799_000  # 9999-12-31T23:59:59Z
@@ -105,13 +115,6 @@ def create_command(
         click.echo(f"{name} signs in by its certificate. {AGAIN}", err=True)
 
 
-LIST_EPILOG = """\b
-Examples:
-  wheeld token list --token-file /etc/wheeld/tokens
-  wheeld token list --json
-"""
-
-
 @token_group.command("list", epilog=LIST_EPILOG, context_settings=CONTEXT)
 @_token_file
 @_as_json
@@ -135,13 +138,6 @@ def list_command(*, token_file: Path, as_json: bool) -> None:
             f"{token.name:<{width}}  {token.role:<8}  {by:<11}  {_day(token.created_ms):<10}"
             f" {ends:<11} {','.join(token.globs) or '*'}"
         )
-
-
-REVOKE_EPILOG = """\b
-Examples:
-  wheeld token revoke mailer --token-file /etc/wheeld/tokens
-  wheeld token revoke mailer && systemctl reload wheeld
-"""
 
 
 @token_group.command("revoke", epilog=REVOKE_EPILOG, context_settings=CONTEXT)

@@ -233,7 +233,7 @@ FAULTS = [
     ),
     fault(
         "logical now is not taken from the log",
-        "wd_engine.c",
+        "wd_replay.c",
         "if (m->wall_ms > e->logical_ms) e->logical_ms = m->wall_ms;",
         "",
     ),

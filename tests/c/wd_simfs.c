@@ -61,6 +61,9 @@ struct wd_simfs {
     uint64_t steps, power_off_after;
     int fault_call, fault_kind, fault_error, fault_done;
     uint64_t fault_nth;
+    int full;
+    int chosen; /* -1: a crash draws; else the number of the next effect that `mask` decides on */
+    uint64_t mask;
     wd_sim_trace *trace;
     uint64_t calls;
 };
@@ -182,6 +185,15 @@ static void write_back(inode *f, size_t sector)
     memcpy(f->disk + sector * SECTOR, f->now + sector * SECTOR, SECTOR);
 }
 
+/* The length as a process sees it reaches the device; what it cuts off is gone there too. */
+static void set_device_size(inode *f)
+{
+    if (f->now_size < f->disk_size) {
+        memset(f->disk + f->now_size, 0, f->cap - (size_t)f->now_size);
+    }
+    f->disk_size = f->now_size;
+}
+
 /* ---- each call's beginning and end ---- */
 
 static int begin(wd_simfs *fs, int call, int step)
@@ -257,6 +269,7 @@ int wd_simfs_open(wd_simfs *fs, const char *path, int flags)
 {
     int makes = (flags & O_CREAT) && find_name(fs->now, path) < 0;
     int error = begin(fs, SIM_OPEN, makes);
+    if (!error && makes && fs->full) error = -ENOSPC;
     int64_t result = error ? error : open_file(fs, path, flags);
     return (int)end(fs, (wd_sim_trace){.call = SIM_OPEN, .result = result}, path);
 }
@@ -299,6 +312,21 @@ static void put(wd_simfs *fs, inode *f, const uint8_t *p, size_t n, int64_t offs
     if (offset + (int64_t)n > f->now_size) f->now_size = offset + (int64_t)n;
 }
 
+/* A short write ends where a block does. */
+static size_t short_bytes(size_t n, int64_t offset)
+{
+    int64_t end = (offset + (int64_t)n / 2 + SECTOR - 1) / SECTOR * SECTOR;
+    return end > offset && end - offset < (int64_t)n ? (size_t)(end - offset) : n;
+}
+
+/* Where a write that goes astray lands: some sectors on, or back where the file ends. */
+static int64_t astray(wd_simfs *fs, const inode *f, size_t n, int64_t offset)
+{
+    int64_t by = SECTOR * (int64_t)(1 + draw(fs) % 8);
+    if (offset + by + (int64_t)n <= f->now_size) return offset + by;
+    return offset > by ? offset - by : offset;
+}
+
 int64_t wd_simfs_pwrite(wd_simfs *fs, int fd, const void *p, size_t n, int64_t offset)
 {
     uint64_t before = fs->fault_call == SIM_PWRITE ? fs->fault_nth : 0;
@@ -306,11 +334,39 @@ int64_t wd_simfs_pwrite(wd_simfs *fs, int fd, const void *p, size_t n, int64_t o
     inode *f = file_of(fs, fd);
     WD_ASSERT(n > 0);
     if (!f) return -EBADF;
-    if (!error && struck(fs, SIM_SHORT, before) && n > 1) n /= 2;
-    if (!error) put(fs, f, p, n, offset);
+    if (!error && struck(fs, SIM_SHORT, before)) n = short_bytes(n, offset);
+    if (!error && fs->full && offset + (int64_t)n > f->now_size) error = -ENOSPC;
+    int stray = !error && struck(fs, SIM_MISDIRECT, before);
+    if (!error) put(fs, f, p, n, stray ? astray(fs, f, n, offset) : offset);
     wd_sim_trace t = {.call = SIM_PWRITE, .offset = offset, .bytes = (int64_t)n};
     t.result = error ? error : (int64_t)n;
     return end(fs, t, path_of(fs, fd));
+}
+
+/* One of the sectors that a sync is to write. */
+static size_t some_dirty(wd_simfs *fs, const inode *f)
+{
+    size_t found = SIZE_MAX, seen = 0;
+    for (size_t s = 0; s < f->cap / SECTOR; s++) {
+        if (f->dirty[s] && draw(fs) % ++seen == 0) found = s;
+    }
+    return found;
+}
+
+/* The length is durable with the next sync, as sectors are; what was cut off reads as zero should
+ * the file grow again. */
+int wd_simfs_truncate(wd_simfs *fs, int fd, int64_t size_bytes)
+{
+    int error = begin(fs, SIM_TRUNCATE, 1);
+    inode *f = file_of(fs, fd);
+    if (!f) return -EBADF;
+    if (!error) {
+        grow(f, size_bytes);
+        memset(f->now + size_bytes, 0, f->cap - (size_t)size_bytes);
+        f->now_size = size_bytes;
+    }
+    wd_sim_trace t = {.call = SIM_TRUNCATE, .bytes = size_bytes, .result = error};
+    return (int)end(fs, t, path_of(fs, fd));
 }
 
 int wd_simfs_datasync(wd_simfs *fs, int fd)
@@ -321,11 +377,12 @@ int wd_simfs_datasync(wd_simfs *fs, int fd)
     if (!f) return -EBADF;
     int off = fs->power_off_after && fs->steps > fs->power_off_after;
     int works = !error && !struck(fs, SIM_LIE, before);
+    size_t left_out = struck(fs, SIM_DROP, before) ? some_dirty(fs, f) : SIZE_MAX;
     for (size_t s = 0; s < f->cap / SECTOR && !off; s++) {
-        if (f->dirty[s] && works) write_back(f, s);
+        if (f->dirty[s] && works && s != left_out) write_back(f, s);
         f->dirty[s] = 0; /* of a failed sync too: that is what kernels do */
     }
-    if (works) f->disk_size = f->now_size;
+    if (works) set_device_size(f);
     wd_sim_trace t = {.call = SIM_DATASYNC, .result = error};
     return (int)end(fs, t, path_of(fs, fd));
 }
@@ -431,18 +488,31 @@ void wd_simfs_fault(wd_simfs *fs, int call, uint64_t nth, int fault, int error)
     fs->fault_done = 0;
 }
 
+void wd_simfs_set_full(wd_simfs *fs, int full)
+{
+    fs->full = full;
+}
+
 int wd_simfs_fault_done(const wd_simfs *fs)
 {
     return fs->fault_done;
 }
 
+/* Does the next effect survive? */
+static int keeps(wd_simfs *fs, unsigned keep_percent)
+{
+    if (fs->chosen < 0) return draw(fs) % 100 < keep_percent;
+    int i = fs->chosen++;
+    return i < 64 ? (int)(fs->mask >> i & 1) : (int)(draw(fs) & 1);
+}
+
 static void crash_file(wd_simfs *fs, inode *f, unsigned keep_percent)
 {
     for (size_t s = 0; s < f->cap / SECTOR; s++) {
-        if (f->dirty[s] && draw(fs) % 100 < keep_percent) write_back(f, s);
+        if (f->dirty[s] && keeps(fs, keep_percent)) write_back(f, s);
         f->dirty[s] = 0;
     }
-    if (f->now_size != f->disk_size && draw(fs) % 100 < keep_percent) f->disk_size = f->now_size;
+    if (f->now_size != f->disk_size && keeps(fs, keep_percent)) f->disk_size = f->now_size;
     if (f->cap) {
         size_t size = (size_t)f->disk_size;
         memset(f->disk + size, 0, f->cap - size);
@@ -454,7 +524,7 @@ static void crash_file(wd_simfs *fs, inode *f, unsigned keep_percent)
 static void crash_names(wd_simfs *fs, unsigned keep_percent)
 {
     for (int i = 0; i < fs->ops_n; i++) {
-        if (draw(fs) % 100 < keep_percent) apply_operation(fs, &fs->ops[i]);
+        if (keeps(fs, keep_percent)) apply_operation(fs, &fs->ops[i]);
     }
     fs->ops_n = 0;
     for (int depth = 0; depth < 8; depth++) { /* a folder that is gone takes what is below it */
@@ -473,7 +543,7 @@ static void crash_names(wd_simfs *fs, unsigned keep_percent)
     }
 }
 
-void wd_simfs_crash(wd_simfs *fs, uint64_t seed)
+static void crash(wd_simfs *fs, uint64_t seed)
 {
     static const unsigned DATA[4] = {0, 100, 100, 0}, DIRS[4] = {0, 100, 0, 100};
     fs->rng = seed;
@@ -486,6 +556,54 @@ void wd_simfs_crash(wd_simfs *fs, uint64_t seed)
         fs->fds[i] = -1;
     }
     fs->power_off_after = fs->fault_nth = 0;
+    fs->full = 0;
+}
+
+void wd_simfs_crash(wd_simfs *fs, uint64_t seed)
+{
+    fs->chosen = -1;
+    crash(fs, seed);
+}
+
+int wd_simfs_pending(const wd_simfs *fs)
+{
+    int pending = fs->ops_n;
+    for (int i = 0; i < INODES; i++) {
+        const inode *f = &fs->inodes[i];
+        pending += f->used && f->now_size != f->disk_size;
+        for (size_t s = 0; f->used && s < f->cap / SECTOR; s++)
+            pending += f->dirty[s];
+    }
+    return pending;
+}
+
+void wd_simfs_crash_with(wd_simfs *fs, uint64_t mask, uint64_t seed)
+{
+    fs->chosen = 0;
+    fs->mask = mask;
+    crash(fs, seed);
+}
+
+static uint64_t mix(uint64_t h, const uint8_t *p, size_t n)
+{
+    for (; n >= 8; n -= 8, p += 8)
+        h = (h ^ wd_get_u64(p)) * UINT64_C(0x9e3779b97f4a7c15), h ^= h >> 29;
+    for (; n > 0; n--, p++)
+        h = (h ^ *p) * UINT64_C(0x100000001b3);
+    return h;
+}
+
+uint64_t wd_simfs_digest(const wd_simfs *fs)
+{
+    uint64_t all = 0;
+    for (int i = 0; i < NAMES; i++) {
+        if (fs->now[i].inode < 0) continue;
+        const inode *f = &fs->inodes[fs->now[i].inode];
+        uint64_t h = mix(1, (const uint8_t *)fs->now[i].path, strlen(fs->now[i].path));
+        h = mix(h ^ (uint64_t)f->now_size, f->now, (size_t)f->now_size);
+        all += h ^ h >> 32;
+    }
+    return all;
 }
 
 int wd_simfs_poke(wd_simfs *fs, const char *path, const void *p, size_t n, int64_t offset)
@@ -575,10 +693,17 @@ static int io_allocate(void *disk, int fd, int64_t size_bytes)
     int error = begin(fs, SIM_ALLOCATE, 1);
     inode *f = file_of(fs, fd);
     if (!f) return -EBADF;
+    if (!error && fs->full) error = -ENOSPC;
     if (!error) grow(f, size_bytes);
     if (!error) f->now_size = size_bytes;
     wd_sim_trace t = {.call = SIM_ALLOCATE, .bytes = size_bytes, .result = error};
     return (int)end(fs, t, path_of(fs, fd));
+}
+
+static int io_forget(void *disk, int fd)
+{
+    wd_simfs *fs = behind(disk);
+    return fs ? wd_simfs_drop_cache(fs, fd) : -EIO;
 }
 
 static uint64_t io_now_ns(void *disk)
@@ -614,6 +739,7 @@ wd_simfs *wd_simfs_new(uint64_t seed)
         .unlink = io_unlink,
         .allocate = io_allocate,
         .now_ns = io_now_ns,
+        .forget = io_forget,
     };
     return fs;
 }

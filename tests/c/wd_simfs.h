@@ -24,13 +24,16 @@ enum wd_sim_call {
     SIM_UNLINK = 6,
     SIM_ALLOCATE = 7,
     SIM_MKDIR = 8,
-    SIM_PREAD = 9
+    SIM_PREAD = 9,
+    SIM_TRUNCATE = 10
 };
 
 enum wd_sim_fault {
-    SIM_FAIL = 0, /* the call returns the error; a failed sync leaves the pages clean and lost */
-    SIM_LIE = 1,  /* a sync returns 0 and does nothing, now or later */
-    SIM_SHORT = 2 /* a write takes half of its bytes */
+    SIM_FAIL = 0,  /* the call returns the error; a failed sync leaves the pages clean and lost */
+    SIM_LIE = 1,   /* a sync returns 0 and does nothing, now or later */
+    SIM_SHORT = 2, /* a write takes half of its bytes */
+    SIM_DROP = 3,  /* a sync returns 0 and leaves one sector out, for ever */
+    SIM_MISDIRECT = 4 /* a write lands some sectors away, and returns what was asked for */
 };
 
 typedef struct {
@@ -52,6 +55,7 @@ int wd_simfs_close(wd_simfs *fs, int fd);
 int64_t wd_simfs_size(wd_simfs *fs, int fd);
 int64_t wd_simfs_pread(wd_simfs *fs, int fd, void *p, size_t n, int64_t offset);
 int64_t wd_simfs_pwrite(wd_simfs *fs, int fd, const void *p, size_t n, int64_t offset);
+int wd_simfs_truncate(wd_simfs *fs, int fd, int64_t size_bytes);
 int wd_simfs_datasync(wd_simfs *fs, int fd);
 int wd_simfs_dirsync(wd_simfs *fs, const char *folder);
 int wd_simfs_rename(wd_simfs *fs, const char *from, const char *to);
@@ -68,12 +72,22 @@ void wd_simfs_power_off_after(wd_simfs *fs, uint64_t steps);
 uint64_t wd_simfs_steps(const wd_simfs *fs);
 /* The nth call (1..) of this kind from now fails, lies or is short. */
 void wd_simfs_fault(wd_simfs *fs, int call, uint64_t nth, int fault, int error);
+/* No room: what makes or grows a file fails with ENOSPC until it is 0 again. */
+void wd_simfs_set_full(wd_simfs *fs, int full);
 /* 1 when the armed fault has happened. */
 int wd_simfs_fault_done(const wd_simfs *fs);
 
 /* Power cut: what was not synced is kept or lost by the seed (0: all lost, 1: all kept, 2: only
  * data kept, 3: only names kept, else any mixture). Power is on again, all descriptors are gone. */
 void wd_simfs_crash(wd_simfs *fs, uint64_t seed);
+
+/* How many effects no sync covers yet: dirty sectors, lengths, operations on names. */
+int wd_simfs_pending(const wd_simfs *fs);
+/* Power cut that keeps the i-th of them if bit i of mask is set; behind the 64th the seed decides.
+ */
+void wd_simfs_crash_with(wd_simfs *fs, uint64_t mask, uint64_t seed);
+/* Of all names, lengths and contents, as a process sees them. */
+uint64_t wd_simfs_digest(const wd_simfs *fs);
 
 /* Damage, not traced: overwrite on the device and in the cache; set the length. */
 int wd_simfs_poke(wd_simfs *fs, const char *path, const void *p, size_t n, int64_t offset);

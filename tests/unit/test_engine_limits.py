@@ -152,6 +152,23 @@ def test_a_token_is_good_for_ten_minutes_and_a_result_for_an_hour() -> None:
     bench.check()
 
 
+def test_a_frame_forgets_as_many_ended_jobs_live_as_when_it_is_replayed() -> None:
+    """At most 16 k, also when the batch was opened, for its memory, before it had a record."""
+    count = 20_000
+    bench = Bench(jobs_max=count + 1)
+    conn = bench.open()
+    for _ in range(20):
+        conn.feed(b"SCHEDULE h +9h x\r\n" * (count // 20))
+        bench.settle()
+        conn.take()
+    for first in range(0, count, 1000):
+        ask(conn, "CANCEL " + " ".join(str(1 << 32 | slot) for slot in range(first, first + 1000)))
+    bench.advance(3_600_001)
+    schedule(conn, "h +9h one")
+    assert bench.core.engine_figures()["ended_count"] == count - 16 * 1024
+    bench.check()
+
+
 def test_without_memory_time_goes_on_jobs_expire_and_leases_are_lost() -> None:
     bench = Bench(maxmemory_bytes=1 << 20)
     conn = bench.open()

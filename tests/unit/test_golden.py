@@ -49,6 +49,7 @@ def write_golden():
 def unpacked(version, folder):
     files = json.loads((GOLDEN / f"format_{version}.json").read_text())
     (folder / "wal").mkdir(parents=True)
+    (folder / "snap").mkdir()
     folder.chmod(0o700)
     for name, data in files.items():
         (folder / name).write_bytes(zlib.decompress(base64.b64decode(data)))

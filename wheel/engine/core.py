@@ -6,8 +6,6 @@ call after ``close()`` raises TypeError.
 # pyright: basic
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from enum import IntEnum
 from itertools import pairwise
 from types import TracebackType
 from typing import Any, Final, Self
@@ -16,17 +14,37 @@ from _wheeld import ffi, lib
 
 from wheel.engine.facts import (
     Batch,
+    CheckpointState,
     Clocks,
     CommandSyntax,
+    Commit,
+    CoreOptions,
+    DiskRoom,
     Entry,
     FedOutput,
     Figure,
+    FigureKind,
+    Loaded,
     Right,
     Session,
     SlowCommand,
+    Sync,
 )
 from wheel.engine.records import HEADER_BYTES, Record, decode
 from wheel.errors import CoreError, CoreMemoryError
+
+__all__ = [
+    "Commit",
+    "Core",
+    "CoreOptions",
+    "DiskRoom",
+    "FigureKind",
+    "JobGoneError",
+    "LogStoppedError",
+    "Sync",
+    "command_table",
+    "rights_table",
+]
 
 NAME_BYTES_MAX: Final = 63  # of a connection's or a user's name
 ROLES_ALL: Final = 31  # WD_ROLES_ALL
@@ -38,90 +56,6 @@ class LogStoppedError(CoreError):
 
 class JobGoneError(CoreError):
     """Something named in a submission is not there, or not in a state that allows it."""
-
-
-class Commit(IntEnum):
-    """Who writes frames, and when; wd_commit.h tells them apart."""
-
-    THREAD = lib.WD_COMMIT_THREAD
-    INLINE = lib.WD_COMMIT_INLINE
-    DRIVEN = lib.WD_COMMIT_DRIVEN
-
-
-class Sync(IntEnum):
-    """When a frame counts as durable: synced (always), or written (interval, off)."""
-
-    ALWAYS = lib.WD_FSYNC_ALWAYS
-    INTERVAL = lib.WD_FSYNC_INTERVAL
-    OFF = lib.WD_FSYNC_OFF
-
-
-class DiskRoom(IntEnum):
-    """How much the disk has left for the log.
-
-    TIGHT: no segment stands ready, no job is taken. LOW: little is left in this one, none is handed
-    out. FULL: next to nothing is left, no record is made; what reads goes on.
-    """
-
-    OK = 0
-    TIGHT = 1
-    LOW = 2
-    FULL = 3
-
-
-class FigureKind(IntEnum):
-    """What the core measures; the unit is in the name."""
-
-    ROUND_CPU_NS = lib.WD_FIGURE_ROUND_CPU_NS
-    SYNC_NS = lib.WD_FIGURE_SYNC_NS
-    LATENESS_US = lib.WD_FIGURE_LATENESS_US
-    BATCH_BYTES = lib.WD_FIGURE_BATCH_BYTES
-    BATCH_RECORDS = lib.WD_FIGURE_BATCH_RECORDS
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CoreOptions:
-    """What a core is made with; nothing of it changes later.
-
-    Attributes:
-        jobs_max: job slots; memory is taken only for those in use.
-        conns_max: connections at once, fed ones included.
-        maxmemory_bytes: SCHEDULE is refused above 85 % of it.
-        payload_bytes_max: of one job, at most 1 MiB.
-        seed: for backoff draws.
-        dead_max: dead jobs kept; the oldest goes first.
-        dead_kept_ms: and no longer than this.
-        ended_max: ended jobs remembered, at most 4 Mi.
-        once_max: ONCE tokens remembered, at most 4 Mi.
-        store: the store's uuid, 16 bytes: keys the hashes of keys and tokens.
-        strict_handlers: refuse jobs for a handler that nobody serves.
-        auth_required: connections start without rights.
-        commit: who writes frames.
-        sync: when they count as durable.
-        gather_us: longest wait behind a commit for its clients to come back, 0 = none.
-        own_sync_us: while the last sync took less, the loop syncs by itself for many who wait.
-        sockets: with epoll and timers; without, connections are fed and time is moved by rounds.
-        hand_clock: time moves by ``tick`` only.
-    """
-
-    jobs_max: int = 1_000_000
-    conns_max: int = 10_000
-    maxmemory_bytes: int = 1 << 30
-    payload_bytes_max: int = 64 * 1024
-    seed: int = 0
-    dead_max: int = 1_000_000
-    dead_kept_ms: int = 90 * 24 * 3600 * 1000
-    ended_max: int = 4 << 20
-    once_max: int = 4 << 20
-    store: bytes = bytes(16)
-    strict_handlers: bool = False
-    auth_required: bool = False
-    commit: Commit = Commit.THREAD
-    sync: Sync = Sync.ALWAYS
-    gather_us: int = 100
-    own_sync_us: int = 300
-    sockets: bool = True
-    hand_clock: bool = False
 
 
 def _raise(status: int, doing: str) -> None:
@@ -188,6 +122,22 @@ class Core:
         data = ffi.from_buffer(frames)
         _need(lib.wd_core_replay(self._core, data, len(data), term), "replaying frames")
 
+    def load(self, chunks: bytes | bytearray | memoryview) -> None:
+        """Load a checkpoint: header block and whole chunks, in order; before any ``replay``.
+
+        Frames that it holds wholly are passed over by ``replay`` afterwards. A core whose load
+        failed is good for nothing but to be closed.
+        """
+        data = ffi.from_buffer(chunks)
+        _need(lib.wd_core_load(self._core, data, len(data)), "loading a checkpoint")
+
+    def loaded(self) -> Loaded:
+        """Return which checkpoint was loaded, and whether the log has reached its end_lsn."""
+        c = ffi.new("wd_core_loaded *")
+        lib.wd_core_loaded_get(self._core, c)
+        whole, reached = bool(c.whole), bool(c.reached)
+        return Loaded(start_lsn=c.start_lsn, end_lsn=c.end_lsn, whole=whole, reached=reached)
+
     def start(self, *, term: int, rel_ms: int, clocks: Clocks) -> None:
         """Begin to serve under a term, the rel axis standing at rel_ms at these clocks."""
         status = lib.wd_core_start(
@@ -245,6 +195,49 @@ class Core:
     def unflushed(self) -> int:
         """Return how many connections have bytes to send or a command to be answered."""
         return int(lib.wd_core_unflushed(self._core))
+
+    # ---------------------------------------------------------------- checkpoints
+
+    def checkpoint_start(
+        self,
+        path: str,
+        *,
+        salt: int,
+        rate_bytes: int = 0,
+        io: int | None = None,
+        threaded: bool = True,
+        slice_things: int = 0,
+    ) -> None:
+        """Begin a checkpoint to a file that is made anew, a slice of it a round (wd_save.h).
+
+        Args:
+            path: of the file; what stands there is removed.
+            salt: 32 random bits.
+            rate_bytes: a second, written and read back; 0 = as fast as it goes.
+            io: address of a ``wd_io`` table that outlives it; None = the kernel's calls.
+            threaded: by a thread of its own; else within rounds.
+            slice_things: so many things a round, whatever the clock says (tests).
+
+        Raises:
+            CoreError: one is under way, or the core does not serve yet.
+        """
+        text = ffi.new("char[]", path.encode(errors="surrogateescape"))
+        table = lib.wd_io_real() if io is None else ffi.cast("const wd_io *", io)
+        start = ffi.new(
+            "wd_checkpoint_start *", (text, rate_bytes, salt, slice_things, int(threaded))
+        )
+        status = lib.wd_core_checkpoint_start(self._core, table, start)
+        _need(status, f"a checkpoint to {path}")
+
+    def checkpoint_state(self) -> CheckpointState:
+        """Return how far the last checkpoint is; phase IDLE when there was none."""
+        state = ffi.new("wd_checkpoint_state *")
+        lib.wd_core_checkpoint_state(self._core, state)
+        return CheckpointState(**_numbers(state), call=_text(state.call))
+
+    def checkpoint_abort(self) -> None:
+        """Give up the checkpoint under way, its file with it; forget one that is over."""
+        lib.wd_core_checkpoint_abort(self._core)
 
     # ---------------------------------------------------------------- driven commit
 
@@ -445,7 +438,7 @@ class Core:
     def figure(self, kind: FigureKind) -> Figure:
         """Return what was measured since the last reset."""
         _need(lib.wd_core_figure(self._core, kind, self._figure), f"figure {kind}")
-        return Figure(**{name: int(getattr(self._figure, name)) for name in Figure.__slots__})
+        return Figure(**_numbers(self._figure))
 
     def reset_figures(self) -> None:
         """Begin all distributions anew."""
@@ -454,7 +447,7 @@ class Core:
     def stats(self) -> dict[str, int]:
         """Return every counter, gauge and limit by its name in ``wd_core_stats``."""
         lib.wd_core_stats_get(self._core, self._stats)
-        return {name: int(getattr(self._stats, name)) for name in _STATS_NAMES}
+        return _numbers(self._stats)
 
     def errors(self) -> dict[str, int]:
         """Return how many error replies were sent, by their code; "other" = any not listed."""
@@ -467,11 +460,20 @@ class Core:
     def engine_figures(self) -> dict[str, int]:
         """Return the engine's clocks, counters and job counts by their names in wd_control.h."""
         lib.wd_core_engine_figures(self._core, self._engine)
-        return {name: int(getattr(self._engine, name)) for name in _ENGINE_NAMES}
+        return _numbers(self._engine)
 
     def accept_clock(self) -> None:
         """Set the wall wheel's logical now to the wall clock (CLOCK ACCEPT); a record."""
         _need(lib.wd_core_accept_clock(self._core), "accepting the clock")
+
+    def generation_max(self) -> int:
+        """Return the highest generation that any job's id has had; O(slots)."""
+        return int(lib.wd_core_generation_max(self._core))
+
+    def raise_generations(self, generation: int) -> None:
+        """Make no id from now on with a lower generation, 1 to 2^25 - 1; a record."""
+        status = lib.wd_core_raise_generations(self._core, generation)
+        _need(status, f"generations from {generation} on")
 
     # ---------------------------------------------------------------- state
 
@@ -496,39 +498,18 @@ class Core:
         return int(lib.wd_core_hash(self._core))
 
 
-_STATS_NAMES: Final[tuple[str, ...]] = tuple(
-    name for name, _field in ffi.typeof("wd_core_stats").fields
-)
-_ENGINE_NAMES: Final[tuple[str, ...]] = tuple(
-    name for name, _field in ffi.typeof("wd_engine_figures").fields
-)
+def _numbers(c: Any) -> dict[str, int]:
+    """Return the fields of a C struct, of which all but arrays are integers, by name."""
+    fields = ffi.typeof(c).item.fields
+    return {name: int(getattr(c, name)) for name, field in fields if field.type.kind != "array"}
 
 
 def _c_options(options: CoreOptions) -> Any:
     """Return the options as the core takes them."""
-    return ffi.new(
-        "wd_core_options *",
-        {
-            "jobs_max": options.jobs_max,
-            "conns_max": options.conns_max,
-            "maxmemory_bytes": options.maxmemory_bytes,
-            "payload_bytes_max": options.payload_bytes_max,
-            "seed": options.seed,
-            "dead_max": options.dead_max,
-            "dead_kept_ms": options.dead_kept_ms,
-            "ended_max": options.ended_max,
-            "once_max": options.once_max,
-            "store": options.store,
-            "strict_handlers": options.strict_handlers,
-            "auth_required": options.auth_required,
-            "commit_mode": options.commit,
-            "fsync_mode": options.sync,
-            "gather_us": options.gather_us,
-            "own_sync_us": options.own_sync_us,
-            "sockets": options.sockets,
-            "hand_clock": options.hand_clock,
-        },
-    )
+    renamed = {"commit_mode": options.commit, "fsync_mode": options.sync}
+    names = [name for name, _field in ffi.typeof("wd_core_options").fields if name not in renamed]
+    fields: dict[str, Any] = {name: getattr(options, name) for name in names}
+    return ffi.new("wd_core_options *", fields | renamed)
 
 
 def command_table() -> list[CommandSyntax]:

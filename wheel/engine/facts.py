@@ -1,6 +1,91 @@
 """What the core takes and tells, as plain values."""
 
 from dataclasses import dataclass
+from enum import IntEnum
+
+
+class Commit(IntEnum):
+    """Who writes frames, and when; wd_commit.h tells them apart."""
+
+    THREAD = 0
+    INLINE = 1
+    DRIVEN = 2
+
+
+class Sync(IntEnum):
+    """When a frame counts as durable: synced (always), or written (interval, off)."""
+
+    ALWAYS = 0
+    INTERVAL = 1
+    OFF = 2
+
+
+class DiskRoom(IntEnum):
+    """How much the disk has left for the log.
+
+    TIGHT: no segment stands ready, no job is taken. LOW: little is left in this one, none is handed
+    out. FULL: next to nothing is left, no record is made; what reads goes on.
+    """
+
+    OK = 0
+    TIGHT = 1
+    LOW = 2
+    FULL = 3
+
+
+class FigureKind(IntEnum):
+    """What the core measures; the unit is in the name."""
+
+    ROUND_CPU_NS = 0
+    SYNC_NS = 1
+    LATENESS_US = 2
+    BATCH_BYTES = 3
+    BATCH_RECORDS = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CoreOptions:
+    """What a core is made with; nothing of it changes later.
+
+    Attributes:
+        jobs_max: job slots; memory is taken only for those in use.
+        conns_max: connections at once, fed ones included.
+        maxmemory_bytes: SCHEDULE is refused above 85 % of it.
+        payload_bytes_max: of one job, at most 1 MiB.
+        seed: for backoff draws.
+        dead_max: dead jobs kept; the oldest goes first.
+        dead_kept_ms: and no longer than this.
+        ended_max: ended jobs remembered, at most 4 Mi.
+        once_max: ONCE tokens remembered, at most 4 Mi.
+        store: the store's uuid, 16 bytes: keys the hashes of keys and tokens.
+        strict_handlers: refuse jobs for a handler that nobody serves.
+        auth_required: connections start without rights.
+        commit: who writes frames.
+        sync: when they count as durable.
+        gather_us: longest wait behind a commit for its clients to come back, 0 = none.
+        own_sync_us: while the last sync took less, the loop syncs by itself for many who wait.
+        sockets: with epoll and timers; without, connections are fed and time is moved by rounds.
+        hand_clock: time moves by ``tick`` only.
+    """
+
+    jobs_max: int = 1_000_000
+    conns_max: int = 10_000
+    maxmemory_bytes: int = 1 << 30
+    payload_bytes_max: int = 64 * 1024
+    seed: int = 0
+    dead_max: int = 1_000_000
+    dead_kept_ms: int = 90 * 24 * 3600 * 1000
+    ended_max: int = 4 << 20
+    once_max: int = 4 << 20
+    store: bytes = bytes(16)
+    strict_handlers: bool = False
+    auth_required: bool = False
+    commit: Commit = Commit.THREAD
+    sync: Sync = Sync.ALWAYS
+    gather_us: int = 100
+    own_sync_us: int = 300
+    sockets: bool = True
+    hand_clock: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +118,71 @@ class Entry:
     kind: int
     key: bytes
     blob: bytes
+
+
+class CheckpointPhase(IntEnum):
+    """How far a checkpoint is; wd_save.h tells them apart (a test compares the values)."""
+
+    IDLE = 0
+    SCANS = 1
+    SYNCS = 2
+    VERIFIES = 3
+    WAITS = 4
+    DONE = 5
+    FAILED = 6
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckpointState:
+    """How far the last checkpoint is; ``wd_checkpoint_state`` in wd_save.h has the fields.
+
+    Attributes:
+        phase: a CheckpointPhase.
+        start_lsn: S0, the log is needed behind it.
+        end_lsn: S1, the log must be durable up to it; 0 = the scan goes on.
+        crc: of the chunks' crcs, as in the file's last chunk.
+        took_ns: from its start to its end, or to now.
+        error: errno of the call that failed; 0 with call "verify".
+        verdict: how what was read back differs (``wal.frame.CheckpointStop``).
+    """
+
+    phase: int
+    start_lsn: int
+    end_lsn: int
+    slots: int
+    slots_done: int
+    jobs: int
+    things: int
+    chunks: int
+    size_bytes: int
+    written_bytes: int
+    verified_bytes: int
+    slices: int
+    slice_ns_max: int
+    slice_cpu_ns_max: int
+    scan_ns: int
+    took_ns: int
+    crc: int
+    error: int
+    verdict: int
+    call: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loaded:
+    """The checkpoint that a core began with.
+
+    Attributes:
+        start_lsn: S0; 0 with end_lsn 0: none was loaded.
+        end_lsn: S1.
+        whole: its last chunk was loaded.
+        reached: the log was replayed up to S1, so that the core may start.
+    """
+
+    start_lsn: int
+    end_lsn: int
+    whole: bool
+    reached: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

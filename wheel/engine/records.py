@@ -39,6 +39,7 @@ class Kind(IntEnum):
     CLOCK = 20
     UNHELD = 21
     ONCE = 22
+    GENERATIONS = 23
 
 
 class Flag(IntFlag):
