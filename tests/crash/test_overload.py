@@ -378,3 +378,23 @@ def test_sockets_give_up_on_a_peer_that_is_gone_within_fifteen_seconds(server):
     assert alive == 1
     assert idle_s + every_s * probes <= 15
     assert user_ms <= 15_000
+
+
+@pytest.mark.long
+def test_worker_whose_machine_vanished_is_given_up_within_fifteen_seconds(tmp_path):
+    words = ["unshare", "-rn"]
+    if subprocess.run([*words, "true"], check=False).returncode != 0:
+        pytest.skip("no network namespaces here")
+    done = subprocess.run(
+        [*words, sys.executable, "-P", "-m", "tests.gone_peer", str(tmp_path)],
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    after, given = done.stdout.splitlines()
+    print(after)
+    assert float(after.split()[3]) <= 16.0
+    assert given == "given to the other"
