@@ -1,7 +1,7 @@
 """A worker whose machine vanishes, in a network namespace of its own.
 
-``unshare -rn python -m tests.gone_peer FOLDER``: the worker waits in a LEASE from an address that is
-then taken away, so no packet reaches it and none comes back. Prints after how many seconds the
+``unshare -rn python -m tests.gone_peer FOLDER``: the worker waits in a LEASE from an address that
+is then taken away, so no packet reaches it and none comes back. Prints after how many seconds the
 server had given it up, and who was given the job that came then.
 """
 
