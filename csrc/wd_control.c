@@ -147,6 +147,7 @@ void wd_core_engine_figures(const wd_core *c, wd_engine_figures *out)
                                .owned_ended_count = s.owned_ended_count,
                                .expiring_count = s.expiring_count,
                                .handlers_count = wd_handlers_count(wd_engine_names(e)),
+                               .policies_count = wd_policies_count(wd_engine_names(e)),
                                .table_count = wd_table_count(wd_engine_table(e)),
                                .jobs_scheduled = wd_engine_count(e, WD_SCHEDULED),
                                .jobs_held = wd_engine_count(e, WD_HELD),

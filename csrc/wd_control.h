@@ -78,7 +78,7 @@ typedef struct {
     uint64_t created, fired, leased, acked, failed, timed_out, lost, released, unsent, cancelled;
     uint64_t expired, died, dead_dropped, ring_dropped, once_dropped, texts_dropped;
     uint64_t ended_count, once_count, owned_ended_count, expiring_count, handlers_count,
-        table_count;
+        table_count, policies_count;
     uint64_t jobs_scheduled, jobs_held, jobs_ready, jobs_leased, jobs_dead;
 } wd_engine_figures;
 void wd_core_engine_figures(const wd_core *c, wd_engine_figures *out);

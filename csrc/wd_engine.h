@@ -94,7 +94,12 @@ typedef struct {
     uint32_t jobs_max;        /* slots; address space is reserved for all of them */
     uint64_t maxmemory_bytes; /* SCHEDULE is refused above 85 % of it */
     uint64_t seed;            /* for backoff draws (results are logged) */
-    uint8_t hash_key[16];     /* keys the hashes of keys and ONCE tokens: the store's uuid */
+    /* What is kept of jobs that are over. Only deciding reads these: a drop is a record, so a
+     * replay under other limits makes the same state. */
+    uint64_t dead_max;
+    int64_t dead_kept_ms;
+    uint64_t ended_max, once_max; /* <= WD_ENDED_MAX, WD_ONCE_MAX */
+    uint8_t hash_key[16];         /* keys the hashes of keys and ONCE tokens: the store's uuid */
 } wd_engine_options;
 
 wd_engine *wd_engine_new(const wd_engine_options *o);

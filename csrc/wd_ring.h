@@ -10,8 +10,7 @@ enum {
     WD_ENDED_MAX = 4 * 1024 * 1024,
     WD_ENDED_KEPT_MS = 3600 * 1000,
     WD_ONCE_MAX = 4 * 1024 * 1024,
-    WD_ONCE_KEPT_MS = 600 * 1000,
-    WD_RING_DROP = 64 * 1024 /* entries dropped at once when a ring is full */
+    WD_ONCE_KEPT_MS = 600 * 1000
 };
 
 /* An ended job. */

@@ -56,7 +56,7 @@ void wd_round_begin(wd_core *c)
     /* A frame that did not fit says more than what the owner last saw. */
     int stalled = wd_commit_is_stalled(c->commit);
     wd_commands_set_disk(c->commands, stalled ? WD_DISK_FULL : c->disk_room);
-    wd_conns_begin_round(c->conns, c->now.mono_ms);
+    wd_conns_begin_round(c->conns, c->now.mono_ms, stalled);
     c->tick_more = 0;
     if (loading(c)) return;
     int more = 0;
@@ -107,7 +107,8 @@ static uint32_t gated(const wd_core *c)
 static int commit_and_send(wd_core *c)
 {
     if (wd_commit_blocks(c->commit, gated(c))) flush(c);
-    if (wd_commit_submit(c->commit, gated(c)) != WD_OK) return fail(c);
+    int all_wait = wd_conns_all_wait(c->conns);
+    if (wd_commit_submit(c->commit, gated(c), all_wait) != WD_OK) return fail(c);
     (void)wd_conns_release(c->conns, wd_commit_durable_seq(c->commit));
     flush(c);
     return WD_OK;

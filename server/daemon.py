@@ -37,7 +37,7 @@ from server.listener import check_exposure, open_sockets, open_tls, shown_addres
 from server.planner import Schedules
 from server.refusals import ERRORS, EXIT_FAILED, EXIT_IO, EXIT_OK, refusal
 from server.replay import rel_now_ms, replay
-from server.settings import JOBS_MAX, Fsync, Settings, SettingsError, resolve_listen
+from server.settings import Fsync, Settings, SettingsError, jobs_max, resolve_listen
 from server.shown import Shown
 from server.signin import Closing, SignIn
 from server.state import State
@@ -54,7 +54,6 @@ from wheel.engine.core import Commit, Core, CoreOptions, DiskRoom, Sync
 from wheel.engine.facts import Clocks
 from wheel.facade import VERSION
 
-JOB_BYTES_MIN: Final = 64  # a job's row; only what is used costs memory
 FLUSH_S: Final = 5.0  # at a stop, for clients that do not take their last replies
 WATCH_S: Final = 1.0
 PROGRESS_NS: Final = 1_000_000_000
@@ -223,7 +222,9 @@ class Daemon:
     def _core_options(self, store: bytes) -> CoreOptions:
         settings = self._settings
         return CoreOptions(
-            jobs_max=min(JOBS_MAX, settings.memory_bytes_max // JOB_BYTES_MIN),
+            jobs_max=jobs_max(settings),
+            dead_max=settings.dead_max,
+            dead_kept_ms=settings.dead_kept_ms,
             conns_max=settings.clients_max,
             maxmemory_bytes=settings.memory_bytes_max,
             payload_bytes_max=settings.payload_bytes_max,

@@ -113,6 +113,7 @@ class Stage:
             term=TERM,
             loading=False,
         )
+        self.state = state
         self.stopped: list[str] = []
         self.control = Control(
             core=core,

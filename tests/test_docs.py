@@ -115,7 +115,7 @@ LIMITS = {
     "one argument": "{WD_BULK_BYTES_MAX:MiB} MiB",
     "one command": "{WD_COMMAND_BYTES_MAX:MiB} MiB",
     "before AUTH": "{WD_PREAUTH_ARGS_MAX} arguments, {WD_PREAUTH_BYTES_MAX:KiB} KiB, "
-    "{WD_PREAUTH_MS:s} s",
+    "{WD_PREAUTH_LINE_BYTES_MAX:KiB} KiB in a line, {WD_PREAUTH_MS:s} s",
     "META": "1 to {WD_META_BYTES_MAX:,} bytes",
     "ONCE": "1 to {WD_ONCE_BYTES_MAX} bytes",
     "result of DONE": "{WD_RESULT_BYTES_MAX:,} bytes",

@@ -391,3 +391,24 @@ def test_jobs_are_refused_while_the_disk_has_no_segment_ahead(bench: Bench) -> N
     submit(bench, Record(kind=Kind.PUT, reason=1, name=b"k", blob=b"v"))
     bench.core.set_disk_room(DiskRoom.OK)
     assert len(bench.core.submit(encode(created()))) == 1
+
+
+def test_a_full_table_of_entries_changes_nothing(bench: Bench) -> None:
+    entry = encode(Record(kind=Kind.PUT, reason=1, name=b"--------"))
+    head, tail = entry.split(b"--------")
+
+    def entries(first: int, end: int) -> bytes:
+        return b"".join(b"%s%08d%s" % (head, number, tail) for number in range(first, end))
+
+    step = 1 << 15
+    for first in range(0, 1 << 20, step):
+        bench.core.submit(entries(first, first + step))
+        bench.settle()
+    before = bench.core.state_hash()
+    with pytest.raises(CoreMemoryError):
+        bench.core.submit(entries(1 << 20, (1 << 20) + 1))
+    assert bench.core.state_hash() == before
+    assert bench.core.engine_figures()["table_count"] == 1 << 20
+    submit(bench, Record(kind=Kind.PUT, reason=1, name=b"00000007", blob=b"changed"))
+    submit(bench, Record(kind=Kind.DEL, reason=1, name=b"00000007"), created())
+    submit(bench, Record(kind=Kind.PUT, reason=1, name=b"new"))

@@ -456,14 +456,8 @@ class Core:
     ) -> None:
         """Change what is given; a connection that is gone is left alone.
 
-        Args:
-            handle: the connection.
-            resp: version of the protocol, 2 or 3.
-            name: what CLIENT shows.
-            user: who is signed in.
-            authed: with every role (True), or none (False).
-            roles: bits of the roles instead, 0 = signed out.
-            globs: with roles: the handlers that they are limited to, with commas between.
+        authed gives every role or none; roles gives these (bits, 0 = signed out), limited to the
+        handlers in globs ("a.*,b"; none = all).
 
         Raises:
             ValueError: a name of more than 63 bytes, or a RESP version other than 2 and 3.
@@ -508,6 +502,14 @@ class Core:
         """Return every counter, gauge and limit by its name in ``wd_core_stats``."""
         lib.wd_core_stats_get(self._core, self._stats)
         return _numbers(self._stats)
+
+    def errors(self) -> dict[str, int]:
+        """Return how many error replies were sent, by their code; "other" = any not listed."""
+        code, count = ffi.new("const char **"), ffi.new("uint64_t *")
+        found: dict[str, int] = {}
+        while lib.wd_core_error_count(self._core, len(found), code, count) == lib.WD_OK:
+            found[_text(code[0])] = int(count[0])
+        return found
 
     def engine_figures(self) -> dict[str, int]:
         """Return the engine's clocks, counters and job counts by their names in wd_control.h."""
@@ -588,14 +590,7 @@ def rights_table() -> list[Right]:
     roles, limited = ffi.new("uint32_t *"), ffi.new("int *")
     found: list[Right] = []
     while lib.wd_core_right(len(found), command, form, roles, limited) == lib.WD_OK:
-        found.append(
-            Right(
-                command=_text(command[0]),
-                form=_text(form[0]),
-                roles=int(roles[0]),
-                limited=bool(limited[0]),
-            )
-        )
+        found.append(Right(_text(command[0]), _text(form[0]), int(roles[0]), bool(limited[0])))
     return found
 
 

@@ -53,6 +53,10 @@ class CoreOptions:
         maxmemory_bytes: SCHEDULE is refused above 85 % of it.
         payload_bytes_max: of one job, at most 1 MiB.
         seed: for backoff draws.
+        dead_max: dead jobs kept; the oldest goes first.
+        dead_kept_ms: and no longer than this.
+        ended_max: ended jobs remembered, at most 4 Mi.
+        once_max: ONCE tokens remembered, at most 4 Mi.
         store: the store's uuid, 16 bytes: keys the hashes of keys and tokens.
         strict_handlers: refuse jobs for a handler that nobody serves.
         auth_required: connections start without rights.
@@ -69,6 +73,10 @@ class CoreOptions:
     maxmemory_bytes: int = 1 << 30
     payload_bytes_max: int = 64 * 1024
     seed: int = 0
+    dead_max: int = 1_000_000
+    dead_kept_ms: int = 90 * 24 * 3600 * 1000
+    ended_max: int = 4 << 20
+    once_max: int = 4 << 20
     store: bytes = bytes(16)
     strict_handlers: bool = False
     auth_required: bool = False
@@ -307,7 +315,7 @@ class CommandSyntax:
     args_max: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Right:
     """Who may use a command, or a form of it.
 
