@@ -6,7 +6,7 @@ and when they are done it waits for its turn like any other.
 """
 
 import functools
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Final, NamedTuple, Protocol
@@ -77,7 +77,7 @@ class Runner:
         self.dependencies = Dependencies(self.graph, self.known, self.dates)
         self.known.dependencies = self.dependencies
         self.ledger = Ledger(core, self.dependencies.keep_from)
-        self.counts = dict.fromkeys(
+        self.counts: dict[str, int] = dict.fromkeys(
             ("runs", "succeeded", "failed", "skipped", "missed", "caught_up", "refused"), 0
         )
         self._core = core
@@ -158,11 +158,13 @@ class Runner:
         """Let the next decision be about the first time after a moment."""
         entry.next_ms = self.next_time(entry, after_ms)
         entry.fire_ms = None if entry.next_ms is None else self.due_ms(entry, entry.next_ms)
+        if entry.next_ms is None and entry.linked:
+            self.dependencies.touch(entry.name)
 
     # ---------------------------------------------------------------- changes
 
     @contextmanager
-    def changing(self, *, gone: frozenset[str] = frozenset()) -> Iterator[Change]:
+    def changing(self, *, gone: frozenset[str] = frozenset()) -> Generator[Change]:
         """Give a change, and carry it out at the end.
 
         Args:
@@ -278,16 +280,18 @@ class Runner:
 
     def _overlap(self, change: Change, entry: Entry, *, caught_up: bool) -> Decision:
         """Return what becomes of a run, having made room for it."""
-        if entry.live is None:
-            return Decision(Act.START)
         waiting = entry.standing(Stands.WAITING)
         decision = decide(
             entry.settings.overlap,
             active=len(entry.standing(Stands.ACTIVE)),
             waiting=len(waiting),
             caught_up=caught_up,
-            catching_up=any(run.nominal_ms <= entry.caught_ms for run in waiting if not run.tag)
-            and entry.settings.catch_up is CatchUp.ALL,
+            catching_up=entry.settings.catch_up is CatchUp.ALL
+            and any(
+                run.nominal_ms <= entry.caught_ms
+                for run in entry.all_live()
+                if not run.tag and not run.alone
+            ),
         )
         if decision.act is not Act.REPLACE:
             return decision
@@ -304,6 +308,8 @@ class Runner:
         entry.runs += 1
         if not run.tag:
             entry.dropping = False
+        if entry.runs == entry.settings.max_runs:
+            self.dependencies.touch(entry.name)  # no run of it is to come any more
         if entry.linked:
             phase = Phase.HELD if run.stands is Stands.HELD else Phase.RUNNING
             self.tell(change, entry, run, phase)
