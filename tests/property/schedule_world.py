@@ -305,7 +305,7 @@ class World:
             assert needed, f"{run} was released without a run of {up}"
             # A run of a rule that it had before does not count.
             wrong = [ms for ms in needed if not self.succeeded(up.name, ms) and ms in by_rule]
-            assert not wrong, f"{run} was released before {wrong} of {up} {up.since_ms} {[(k, v) for k, v in self.fates.items() if k[0] == up.name]}"
+            assert not wrong, f"{run} was released before {wrong} of {up}"
 
     def check_times(self) -> None:
         """Every nominal time that has passed was made a run of, skipped or missed, and once."""
