@@ -22,26 +22,24 @@ import signal
 import socket
 import ssl
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Final
 
 from structlog.typing import FilteringBoundLogger
 
-from server.answers import Outcome
 from server.auth import TokenFileError, Tokens, read_tokens
 from server.checkpoints import Checkpointer, Policy
 from server.clock import Clock
 from server.control import Control, Identity
 from server.cron_commands import CronCommands
-from server.info import render
 from server.keeper import Keeper, Room
 from server.listener import check_exposure, open_sockets, open_tls, shown_address
 from server.notify import Notifier
 from server.planner import Schedules
 from server.refusals import ERRORS, EXIT_FAILED, EXIT_IO, EXIT_OK, refusal
 from server.replay import rel_now_ms, replay
-from server.saving import answer_backup_end, answer_backup_start, answer_save
 from server.settings import Fsync, Settings, SettingsError, jobs_max, resolve_listen
+from server.shown import Shown
 from server.signin import Closing, SignIn
 from server.state import State
 from server.tls import make_context
@@ -588,47 +586,3 @@ class Daemon:
 
     def _seconds_since(self, begin_ns: int) -> float:
         return round((self._clock.mono_ns() - begin_ns) / 1e9, 3)
-
-
-class Shown:
-    """The daemon as the control commands see it."""
-
-    def __init__(self, state: State, shut_down: Callable[[str], None]) -> None:
-        self._state = state
-        self._shut_down = shut_down
-
-    def shut_down(self, reason: str) -> None:
-        """Begin an orderly stop."""
-        self._shut_down(reason)
-
-    @property
-    def term(self) -> int:
-        """Return the leadership number of this run; 0 while the log is replayed."""
-        return self._state.term
-
-    def info(self, sections: frozenset[str]) -> str:
-        """Return INFO's text."""
-        return render(self._state.sections(), sections)
-
-    def config(self) -> Mapping[str, str]:
-        """Return what CONFIG GET shows."""
-        return self._state.config()
-
-    def clock_state(self) -> Mapping[str, int]:
-        """Return what CLOCK shows."""
-        return self._state.clocks()
-
-    def save(self) -> asyncio.Future[Outcome]:
-        """Make a checkpoint that covers everything up to now; becomes SAVE's answer."""
-        return asyncio.ensure_future(answer_save(self._state.checkpointer))
-
-    def backup(self, handle: int, *, start: bool) -> asyncio.Future[Outcome]:
-        """Keep the files as they are for a connection, or let them go; becomes BACKUP's answer."""
-        data = str(self._state.settings.data)
-        checkpointer = self._state.checkpointer
-        work = (
-            answer_backup_start(checkpointer, handle, data)
-            if start
-            else answer_backup_end(checkpointer, handle)
-        )
-        return asyncio.ensure_future(work)

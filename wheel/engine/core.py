@@ -32,6 +32,7 @@ from wheel.engine.facts import (
     SlowCommand,
     Sync,
     Times,
+    WhenFault,
 )
 from wheel.engine.records import HEADER_BYTES, Record, decode
 from wheel.errors import CoreError, CoreMemoryError
@@ -600,15 +601,6 @@ def _short(text: str) -> bytes:
     if len(data) > NAME_BYTES_MAX:
         raise ValueError(f"a name of {len(data)} bytes, at most {NAME_BYTES_MAX} are kept")
     return data
-
-
-class WhenFault(IntEnum):
-    """Why a text is no ``when`` (enum wd_when_error)."""
-
-    SYNTAX = 1
-    NAIVE = 2
-    SECONDS = 3
-    RANGE = 4
 
 
 def parse_when(text: bytes) -> tuple[int, bool] | WhenFault:
