@@ -106,7 +106,7 @@ class World:
         self.scheduler.set(definition)
         self.bench.settle()
         entry = self.entry(definition.name)
-        rule = (definition.rule, definition.tz, entry.since_ms)
+        rule = (definition.rule, definition.max_runs, entry.since_ms)
         if self.rules.get(definition.name) != rule:
             self.rules[definition.name] = rule
             self.bases[definition.name] = Base(entry.done_ms, self.decided(entry))
@@ -119,6 +119,7 @@ class World:
         self.bench.settle()
         for known in (self.rules, self.bases):
             known.pop(name, None)
+        self.fates = {key: fate for key, fate in self.fates.items() if key[0] != name}
         self.turn()
 
     def trigger(self, name: str) -> None:
@@ -260,7 +261,8 @@ class World:
                 self.crowded.add(entry.name)
             elif active <= 1:
                 self.crowded.discard(entry.name)
-            assert active <= 1 or entry.name in self.crowded, entry
+            # A rule edited under a backfill ends that, and what of it was handed out counts then.
+            assert active <= 1 or entry.name in self.crowded | self.backfilled, entry
             assert active or not waiting or entry.paused, entry
 
     def check_held(self) -> None:

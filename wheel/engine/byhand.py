@@ -314,11 +314,13 @@ class ByHand:
         for item in change.history(entry.name):
             if item.first_ms <= nominal_ms <= item.last_ms and history.tag_of(item) == tag:
                 return history.decode(item)
-        if tag or nominal_ms > self.planner.now_ms(entry) or self._is_to_come(entry, nominal_ms):
+        to_come = nominal_ms > self.planner.now_ms(entry) or self._is_to_come(entry, nominal_ms)
+        # What waits for it on a date where it has no run can only go on by this.
+        asked = self.planner.graph.waiting(entry.name) or _was_due(entry, nominal_ms)
+        if tag or to_come or not asked:
             raise ScheduleError(
                 "UNKNOWN", f"run {run_id(entry.name, *key)!r} is not known; see CRON RUNS"
             )
-        # Also where the rule has no time: what waits for a run of that date goes on.
         label = own_label(self.planner.known, self.planner.dates, entry, nominal_ms)
         return RunRecord(
             outcome=Outcome.MISSED, first_ms=nominal_ms, last_ms=nominal_ms, label=label
@@ -330,6 +332,13 @@ class ByHand:
         if entry.next_ms is None or nominal_ms < entry.next_ms:
             return False
         return entry.compiled.next_ms(nominal_ms - 1) == nominal_ms
+
+
+def _was_due(entry: Entry, nominal_ms: int) -> bool:
+    """Return whether a nominal time is the rule's, and passed since that is in force."""
+    rule = entry.rule
+    has_it = rule is not None and rule.next_ms(nominal_ms - 1) == nominal_ms
+    return has_it and nominal_ms >= entry.since_ms
 
 
 def unit_of(label: str) -> str:

@@ -31,6 +31,8 @@ from wheel.engine.store import Store
 from wheel.graph import Graph
 
 SPANS_MAX: Final = 16
+# What calls for runs of schedules without a rule: a run was made, or its overlap policy dropped it.
+_FIRES: Final = frozenset({Phase.RUNNING, Phase.HELD, Phase.SKIPPED})
 
 
 class Core(ChangeCore, StoreCore, Protocol):
@@ -158,6 +160,8 @@ class Runner:
         """Let the next decision be about the first time after a moment."""
         entry.next_ms = self.next_time(entry, after_ms)
         entry.fire_ms = None if entry.next_ms is None else self.due_ms(entry, entry.next_ms)
+        if entry.next_ms is None and entry.linked:
+            self.dependencies.touch(entry.name)
 
     # ---------------------------------------------------------------- changes
 
@@ -271,7 +275,8 @@ class Runner:
             verdict = self.dependencies.verdict(entry.name, nominal_ms, own)
         if verdict.state is not Judged.RELEASE:
             run.stands = Stands.HELD
-        self._make(change, entry, run)
+        in_row = caught_up or alone
+        self._make(change, entry, run, in_row=in_row)
         if run.stands is Stands.HELD:
             held = HeldRun(name=run.name, nominal_ms=nominal_ms, own=own, verdict=verdict)
             self._hold(change, held)
@@ -303,14 +308,16 @@ class Runner:
         left = entry.standing(Stands.ACTIVE) + entry.standing(Stands.WAITING)
         return Decision(Act.QUEUE if left else Act.START)
 
-    def _make(self, change: Change, entry: Entry, run: Run) -> None:
+    def _make(self, change: Change, entry: Entry, run: Run, *, in_row: bool) -> None:
         change.make(entry, run)
         entry.runs += 1
         if not run.tag:
             entry.dropping = False
+        if entry.runs == entry.settings.max_runs:
+            self.dependencies.touch(entry.name)  # no run of it is to come any more
         if entry.linked:
             phase = Phase.HELD if run.stands is Stands.HELD else Phase.RUNNING
-            self.tell(change, entry, run, phase)
+            self.tell(change, entry, run, phase, in_row=in_row)
 
     def _hold(self, change: Change, held: HeldRun) -> None:
         self.dependencies.hold(held)
@@ -443,8 +450,19 @@ class Runner:
 
     # ---------------------------------------------------------------- dependants
 
-    def tell(self, change: Change, entry: Entry, run: Run, phase: Phase) -> None:
-        """Have those judged anew that wait for a run, and make those that it calls for."""
+    def tell(
+        self, change: Change, entry: Entry, run: Run, phase: Phase, *, in_row: bool = False
+    ) -> None:
+        """Have those judged anew that wait for a run, and make those that it calls for.
+
+        Args:
+            change: that it is part of.
+            entry: the run's schedule.
+            run: the run.
+            phase: where it stands now.
+            in_row: it is one of several made at once, and so are those that it calls for: they go
+                one behind the other, or OVERLAP would drop all but the first.
+        """
         manual, repeat = tag_parts(run.tag)
         if manual or not entry.linked:
             return
@@ -459,6 +477,7 @@ class Runner:
                 by_hand=repeat > 0,
                 label=label,
             ),
+            in_row=in_row,
         )
 
     def tell_marked(self, change: Change, entry: Entry, record: RunRecord) -> None:
@@ -476,16 +495,17 @@ class Runner:
                 by_hand=True,
                 label=record.label if entry.rule is None else "",
             ),
+            in_row=True,
         )
 
-    def _tell(self, change: Change, entry: Entry, fact: RunFact) -> None:
+    def _tell(self, change: Change, entry: Entry, fact: RunFact, *, in_row: bool = False) -> None:
         self.dependencies.touch(entry.name, fact)
-        if fact.phase is Phase.MISSED:
+        if fact.phase not in _FIRES and not fact.by_hand:
             return
         for firing in self.dependencies.fires(entry.name, fact.first_ms, fact.label):
-            self._fire(change, firing)
+            self._fire(change, firing, in_row=in_row)
 
-    def _fire(self, change: Change, firing: Firing) -> None:
+    def _fire(self, change: Change, firing: Firing, *, in_row: bool) -> None:
         """Make the run of a schedule without a rule."""
         entry = self.store.get(firing.name)
         assert entry is not None, firing.name
@@ -495,7 +515,14 @@ class Runner:
             gap = Gap(firing.nominal_ms, firing.nominal_ms, 1, "paused")
             self.drop(change, entry, gap, Outcome.MISSED, label=firing.own)
         else:
-            self.start(change, entry, firing.nominal_ms, firing.nominal_ms, own=firing.own)
+            self.start(
+                change,
+                entry,
+                firing.nominal_ms,
+                firing.nominal_ms,
+                own=firing.own,
+                caught_up=in_row,
+            )
 
 
 def held_at(entry: Entry, nominal_ms: int) -> Run | None:

@@ -324,7 +324,7 @@ class Scheduler(ByHand):
             )
         if self._strict and not self._core.served(definition.handler.encode()):
             raise ScheduleError(
-                "UNKNOWN",
+                "DENIED",
                 f"handler {definition.handler!r} is served by nobody, and --strict-handlers is "
                 "set; start a worker for it first",
             )

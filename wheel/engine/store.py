@@ -13,15 +13,17 @@ from sortedcontainers import (  # pyright: ignore[reportMissingTypeStubs]
     SortedKeyList,
 )
 
-from wheel.engine.change import DEFINITION, ONCE, PLAN, STATE
+from wheel.engine import history
+from wheel.engine.change import DEFINITION, HISTORY, ONCE, PLAN, STATE
 from wheel.engine.definition import SettingsPool, read_kept
 from wheel.engine.entries import Entry, Plan, read_plan
 from wheel.engine.facts import Entry as TableEntry
 from wheel.engine.facts import Owned
-from wheel.engine.records import State
+from wheel.engine.records import Record, State
 from wheel.engine.runs import Run, Stands, parse_owner
 
 LOAD_SLICE: Final = 200  # entries between two yields
+_ALL: Final = (1 << 32) - 1
 _LIVE: Final = frozenset({State.SCHEDULED, State.HELD, State.READY, State.LEASED})
 
 
@@ -34,6 +36,14 @@ class Core(Protocol):
 
     def owned(self) -> Iterator[Owned | None]:
         """Yield every job with an owner."""
+        ...
+
+    def ended(self, most: int) -> list[Record]:
+        """Return owned jobs that ended or were moved and are not closed."""
+        ...
+
+    def table_get(self, kind: int, key: bytes) -> bytes | None:
+        """Return the value of one entry."""
         ...
 
 
@@ -291,13 +301,19 @@ class Store:
             yield
 
     def _load_runs(self, core: Core) -> Iterator[None]:
+        # A run whose end nobody has seen is not over: without a record of it, it would pass for
+        # one that succeeded and is gone from the history.
+        unseen = {record.id for record in core.ended(_ALL)}
+        yield
         for number, job in enumerate(core.owned()):
             if job is None or number % LOAD_SLICE == 0:
                 yield
-            if job is None or job.state not in _LIVE:
+            if job is None or (job.state not in _LIVE and job.id not in unseen):
                 continue
             run = run_of(job)
             entry = self._by_name.get(run.name)
+            if job.state not in _LIVE and _is_recorded(core, run):
+                continue
             self.jobs[job.id] = (entry, run)
             if entry is None:
                 self.orphans.setdefault(run.name, {})[run.key] = run
@@ -308,6 +324,15 @@ class Store:
             run.alone = entry.is_alone(run)
             if not entry.settings.jitter_ms or run.tag.startswith("!"):
                 run.due_ms = run.nominal_ms  # a retry has moved its job
+
+
+def _is_recorded(core: Core, run: Run) -> bool:
+    """Return whether a run is in its schedule's history already."""
+    items = history.split(core.table_get(HISTORY, run.name.encode()) or b"")
+    return any(
+        item.first_ms == run.nominal_ms and item.count == 1 and history.tag_of(item) == run.tag
+        for item in items
+    )
 
 
 def run_of(job: Owned) -> Run:
