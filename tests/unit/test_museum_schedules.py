@@ -157,7 +157,7 @@ def test_the_slices_of_a_change_are_whole_or_not_at_all(world: Clockwork) -> Non
     change = Change(world.core)
     entry = world.scheduler.planner.store.get("s")
     assert entry is not None
-    change.touch(entry)
+    change.edit(entry)
     entry.runs = 99
     change.undo()
     assert entry.runs == 0
