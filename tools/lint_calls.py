@@ -39,6 +39,7 @@ ALLOWED: Final[dict[tuple[str, str], str]] = {
     ("wheel/__init__.py", "file"): "finds other packages named wheel on sys.path, once",
     ("wheel/commands/machine.py", "file"): "reads the file of schedules, and the machine's zone",
     ("wheel/commands/schedule.py", "file"): "reads the payload that @FILE names",
+    ("wheel/shell.py", "file"): "runs commands in the home of their user, and reads their output",
     ("wheel/system.py", "clock"): "the user side's one reader of clocks",
     ("wheel/system.py", "random"): "the user side's one source of randomness",
     ("wheel/tls.py", "file"): "asks whether files of certificates have changed",

@@ -26,13 +26,14 @@ Examples:
   crontab -l | wheeld cron import-crontab - --prefix web1/
 """
 KUBERNETES_EPILOG: Final = """\b
-Example:
+Examples:
   kubectl get cronjobs -A -o json | wheeld cron import-kubernetes - --dry-run
+  wheeld cron import-kubernetes cronjobs.json --prefix cluster1/ --handler k8s.run
 """
 CELERY_EPILOG: Final = """\b
-Example:
-  python -c 'import json, shop; print(json.dumps(shop.app.conf.beat_schedule))' >beat.json
+Examples:
   wheeld cron import-celery beat.json --dry-run
+  wheeld cron import-celery beat.json --tz Europe/Rome --prefix shop/
 """
 HEADER: Final = ("PLACE", "WHAT", "NAME", "RULE", "HANDLER", "KIND", "NOTE")
 SYSTEM_FOLDERS: Final = ("/etc/crontab", "/etc/cron.d/")
@@ -112,7 +113,10 @@ def kubernetes_command(
 def celery_command(
     file: str, *, tz: str, prefix: str, dry_run: bool, url: str | None, as_json: bool
 ) -> None:
-    """Make a schedule of each entry of a beat dict in JSON; a dash reads the standard input."""
+    """Make a schedule of each entry of a beat dict in JSON; a dash reads the standard input.
+
+    Python writes it: json.dumps(app.conf.beat_schedule), crontabs as {"crontab": {"hour": 3}}.
+    """
     found = read_beat(read_text(file), file, tz=tz, prefix=prefix)
     _import(found, file, dry_run=dry_run, url=url, as_json=as_json)
 
