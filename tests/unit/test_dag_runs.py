@@ -444,6 +444,18 @@ def test_a_failure_ends_in_the_note_and_a_rerun_goes_on_from_there(
     assert hand.take_jobs("notify") == []
 
 
+def test_a_date_without_a_rule_has_one_run_and_no_other_is_marked(
+    world: Clockwork, hand: Hand
+) -> None:
+    nightly(world)
+    world.go(2 * HOUR_MS)
+    with pytest.raises(ScheduleError, match=f"verify@{DAY}T10:00:00Z"):
+        world.scheduler.mark(f"verify@{DAY}T09:30:00Z", succeeded=True)
+    world.scheduler.mark(f"verify@{DAY}T10:00:00Z", succeeded=True)
+    world.go(0)
+    assert hand.take_jobs("report")
+
+
 def test_rerun_downstream_makes_all_of_it_again_in_order(world: Clockwork, hand: Hand) -> None:
     nightly(world)
     world.go(2 * HOUR_MS)

@@ -4,7 +4,7 @@ from typing import Final
 
 from wheel.engine import history
 from wheel.engine.change import PLAN, Change
-from wheel.engine.dates import Date
+from wheel.engine.dates import APART_MS, Date
 from wheel.engine.definition import TIME_MS_END, ScheduleError, check_note
 from wheel.engine.entries import Entry, Manual, Plan, changed_extra, plan_blob
 from wheel.engine.planner import Planner
@@ -322,9 +322,23 @@ class ByHand:
                 "UNKNOWN", f"run {run_id(entry.name, *key)!r} is not known; see CRON RUNS"
             )
         label = own_label(self.planner.known, self.planner.dates, entry, nominal_ms)
+        self._refuse_second(entry, nominal_ms, label)
         return RunRecord(
             outcome=Outcome.MISSED, first_ms=nominal_ms, last_ms=nominal_ms, label=label
         )
+
+    def _refuse_second(self, entry: Entry, nominal_ms: int, label: str) -> None:
+        """Refuse another run of a schedule without a rule on a date that has one."""
+        if entry.rule is not None:
+            return
+        around = (nominal_ms - APART_MS, nominal_ms + APART_MS)
+        for fact in self.planner.known.runs(entry.name, *around):
+            if fact.label == label and fact.first_ms != nominal_ms:
+                raise ScheduleError(
+                    "UNKNOWN",
+                    f"{entry.name!r} has one run for {label}, and that is "
+                    f"{run_id(entry.name, fact.first_ms)!r}; mark that one",
+                )
 
     @staticmethod
     def _is_to_come(entry: Entry, nominal_ms: int) -> bool:
