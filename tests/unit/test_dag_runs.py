@@ -444,6 +444,21 @@ def test_a_failure_ends_in_the_note_and_a_rerun_goes_on_from_there(
     assert hand.take_jobs("notify") == []
 
 
+def test_a_rerun_makes_what_was_never_made_once(world: Clockwork, hand: Hand) -> None:
+    """The run that the rerun calls for is the one that DOWNSTREAM names."""
+    world.set("backup", "0 9 * * *", "b", catch_up=CatchUp.SKIP)
+    world.set("report", "-", "r", after=("backup",))
+    world.crash(3 * HOUR_MS)
+    hand = Hand(world)
+    world.go(0)
+    made = world.scheduler.rerun("backup", DAY, downstream=True)
+    assert made == [f"backup@{DAY}T09:00:00Z~1", f"report@{DAY}T09:00:00Z"]
+    world.go(0)
+    hand.done(*hand.take_jobs("b"))
+    world.go(0)
+    assert hand.take_jobs("r") == [f"report@{DAY}T09:00:00Z"]
+
+
 def test_a_date_without_a_rule_has_one_run_and_no_other_is_marked(
     world: Clockwork, hand: Hand
 ) -> None:
