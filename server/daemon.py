@@ -22,25 +22,24 @@ import signal
 import socket
 import ssl
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Final
 
 from structlog.typing import FilteringBoundLogger
 
-from server.answers import Outcome
 from server.auth import TokenFileError, Tokens, read_tokens
 from server.checkpoints import Checkpointer, Policy
 from server.clock import Clock
 from server.control import Control, Identity
 from server.cron_commands import CronCommands
-from server.info import render
 from server.keeper import Keeper, Room
 from server.listener import check_exposure, open_sockets, open_tls, shown_address
+from server.notify import Notifier
 from server.planner import Schedules
 from server.refusals import ERRORS, EXIT_FAILED, EXIT_IO, EXIT_OK, refusal
 from server.replay import rel_now_ms, replay
-from server.saving import answer_backup_end, answer_backup_start, answer_save
 from server.settings import Fsync, Settings, SettingsError, jobs_max, resolve_listen
+from server.shown import Shown
 from server.signin import Closing, SignIn
 from server.state import State
 from server.tls import make_context
@@ -58,14 +57,18 @@ from wheel.facade import VERSION
 
 FLUSH_S: Final = 5.0  # at a stop, for clients that do not take their last replies
 WATCH_S: Final = 1.0
+GC_YOUNG, GC_MIDDLE, GC_NEVER = 700, 10, 1_000_000_000
 PROGRESS_NS: Final = 1_000_000_000
 
 
-def serve(settings: Settings, *, clock: Clock, logger: FilteringBoundLogger) -> int:
+def serve(
+    settings: Settings, *, clock: Clock, logger: FilteringBoundLogger, notifier: Notifier
+) -> int:
     """Run a server until it is stopped, and return the exit status."""
     factory, name = loop_factory()
-    with asyncio.Runner(loop_factory=factory) as runner:
-        return runner.run(Daemon(settings, clock=clock, logger=logger, loop_name=name).run())
+    with asyncio.Runner(loop_factory=factory) as runner, notifier:
+        daemon = Daemon(settings, clock=clock, logger=logger, loop_name=name, notifier=notifier)
+        return runner.run(daemon.run())
 
 
 def loop_factory() -> tuple[Callable[[], asyncio.AbstractEventLoop], str]:
@@ -85,12 +88,19 @@ class Daemon:
     """
 
     def __init__(
-        self, settings: Settings, *, clock: Clock, logger: FilteringBoundLogger, loop_name: str
+        self,
+        settings: Settings,
+        *,
+        clock: Clock,
+        logger: FilteringBoundLogger,
+        loop_name: str,
+        notifier: Notifier,
     ) -> None:
         self._settings = settings
         self._clock = clock
         self._log = logger
         self._loop_name = loop_name
+        self._notify = notifier
         self._started_ns = clock.mono_ns()
         self._stop = asyncio.Event()
         self._reason = ""
@@ -289,7 +299,8 @@ class Daemon:
             keeper.stop()
             if self._tls is not None and not self._failed:
                 self._tls.close()
-            await making
+            await checkpointer.stop()
+            await asyncio.wait([making])
             core.close()
         return self._close_log(log)
 
@@ -325,6 +336,7 @@ class Daemon:
             nonlocal said_ns
             if self._clock.mono_ns() - said_ns >= PROGRESS_NS:
                 said_ns = self._clock.mono_ns()
+                self._notify.starting(f"replaying the log, {progress.percent} %")
                 self._log.info(
                     "replay_progressed",
                     phase=progress.phase,
@@ -422,6 +434,9 @@ class Daemon:
         # What a start has made stays: the collector need not look at it again, ever.
         gc.collect()
         gc.freeze()
+        # Nor what comes later, over and over: a full pass over a million runs stops the loop for
+        # half a second. Young objects are looked at as ever; the code makes no old cycles.
+        gc.set_threshold(GC_YOUNG, GC_MIDDLE, GC_NEVER)
 
     def _say_ready(self, state: State) -> None:
         self._log.info(
@@ -432,6 +447,7 @@ class Daemon:
             lsn=state.core.lsn(),
             took_s=self._seconds_since(self._started_ns),
         )
+        self._notify.ready(f"serving on {state.listen}")
         if self._tokens is None:
             self._log.info("tokens_missing", hint="listening on loopback only")
 
@@ -449,6 +465,7 @@ class Daemon:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._stop.wait(), WATCH_S)
             watch.look()
+            self._notify.alive()
             if state.sign_in is not None:
                 self._close_some(state.sign_in.expire(), turns)
 
@@ -457,6 +474,7 @@ class Daemon:
         if not self._stop.is_set():
             self._reason = reason
             self._log.info("server_stopping", reason=reason)
+            self._notify.stopping()
             self._stop.set()
 
     def _on_log_failed(self) -> None:
@@ -572,47 +590,3 @@ class Daemon:
 
     def _seconds_since(self, begin_ns: int) -> float:
         return round((self._clock.mono_ns() - begin_ns) / 1e9, 3)
-
-
-class Shown:
-    """The daemon as the control commands see it."""
-
-    def __init__(self, state: State, shut_down: Callable[[str], None]) -> None:
-        self._state = state
-        self._shut_down = shut_down
-
-    def shut_down(self, reason: str) -> None:
-        """Begin an orderly stop."""
-        self._shut_down(reason)
-
-    @property
-    def term(self) -> int:
-        """Return the leadership number of this run; 0 while the log is replayed."""
-        return self._state.term
-
-    def info(self, sections: frozenset[str]) -> str:
-        """Return INFO's text."""
-        return render(self._state.sections(), sections)
-
-    def config(self) -> Mapping[str, str]:
-        """Return what CONFIG GET shows."""
-        return self._state.config()
-
-    def clock_state(self) -> Mapping[str, int]:
-        """Return what CLOCK shows."""
-        return self._state.clocks()
-
-    def save(self) -> asyncio.Future[Outcome]:
-        """Make a checkpoint that covers everything up to now; becomes SAVE's answer."""
-        return asyncio.ensure_future(answer_save(self._state.checkpointer))
-
-    def backup(self, handle: int, *, start: bool) -> asyncio.Future[Outcome]:
-        """Keep the files as they are for a connection, or let them go; becomes BACKUP's answer."""
-        data = str(self._state.settings.data)
-        checkpointer = self._state.checkpointer
-        work = (
-            answer_backup_start(checkpointer, handle, data)
-            if start
-            else answer_backup_end(checkpointer, handle)
-        )
-        return asyncio.ensure_future(work)
