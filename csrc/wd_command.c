@@ -67,6 +67,8 @@ static const command commands[] = {
      "[TIMEOUT ms]"},
     {"REQUEUE", wd_verb_requeue, 1, WD_ARGS_MAX, WRITES, HEALS, WD_BOUND_JOBS, "job [job ...]"},
     {"PURGE", wd_verb_purge, 1, WD_ARGS_MAX, WRITES, HEALS, WD_BOUND_JOBS, "job [job ...]"},
+    {"CRON", NULL, 1, WD_ARGS_MAX, 0, HEALS, WD_BOUND_REFUSED,
+     "SET|GET|DEL|PAUSE|RESUME|TRIGGER|LIST|NEXT|EXPLAIN|BACKFILL|RERUN|MARK|RUNS [name ...]"},
     {"PING", wd_verb_ping, 0, 1, ANY_FREE, EVERY, WD_BOUND_NOTHING, "[message]"},
     {"HELLO", NULL, 0, 7, ANY_FREE, EVERY, WD_BOUND_NOTHING,
      "[2|3] [AUTH user token] [SETNAME name]"},

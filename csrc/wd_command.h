@@ -68,6 +68,8 @@ wd_commands *wd_commands_new(wd_engine *e, const wd_command_limits *limits);
 void wd_commands_free(wd_commands *c);
 /* 1 while the log is replayed: only PING and what Python may answer then is run, else -LOADING. */
 void wd_commands_set_loading(wd_commands *c, int loading);
+/* Does anybody serve this handler: a LEASE since the start, one that waits, or defaults set? */
+int wd_commands_serve_handler(const wd_commands *c, wd_span handler);
 /* How little the disk has left (enum wd_disk_room): from TIGHT on no job is taken, from LOW on none
  * is handed out, at FULL nothing that makes a record is run; what reads goes on. */
 void wd_commands_set_disk(wd_commands *c, int room);

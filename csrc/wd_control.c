@@ -1,6 +1,7 @@
 /* wd_control.c -- wd_core's control face: hands bytes to the engine and takes bytes from it. */
 #include "wd_control.h"
 
+#include "wd_resp.h"
 #include "wd_round.h"
 
 int wd_core_submit(wd_core *c, const uint8_t *ops, size_t n, uint64_t *out_ids, uint32_t ids_max,
@@ -38,6 +39,64 @@ int wd_core_table_next(const wd_core *c, uint32_t *cursor, wd_core_entry *out)
         return WD_OK;
     }
     return WD_EAGAIN;
+}
+
+int wd_core_table_get(const wd_core *c, uint8_t kind, const uint8_t *key, size_t n,
+                      const uint8_t **out_blob, size_t *out_n)
+{
+    wd_span blob;
+    int status = wd_table_get(wd_engine_table(c->engine), kind, (wd_span){key, n}, &blob);
+    if (status != WD_OK) return status;
+    *out_blob = blob.p;
+    *out_n = blob.n;
+    return WD_OK;
+}
+
+int wd_core_owned_next(const wd_core *c, uint32_t *cursor, wd_core_owned *out)
+{
+    enum { ROWS_MAX = 8192 }; /* looked at in one call */
+    wd_owned job;
+    int status = wd_engine_owned_next(c->engine, cursor, ROWS_MAX, &job);
+    if (status != WD_OK) return status;
+    *out = (wd_core_owned){.id = job.id,
+                           .due_ms = job.due_ms,
+                           .owner = job.owner.p,
+                           .owner_n = job.owner.n,
+                           .state = job.state};
+    return WD_OK;
+}
+
+int wd_core_job_state(const wd_core *c, uint64_t id)
+{
+    const wd_slab *slab = wd_engine_slab(c->engine);
+    uint32_t slot = wd_slab_find(slab, id);
+    return slot == WD_NIL ? WD_FREE : (int)wd_slab_rows(slab)[slot].state;
+}
+
+void wd_core_times_get(wd_core *c, wd_core_times *out)
+{
+    wd_jump jump = wd_engine_take_jump(c->engine);
+    *out = (wd_core_times){.wall_ms = wd_engine_wall_ms(c->engine),
+                           .logical_ms = wd_engine_logical_ms(c->engine),
+                           .rel_ms = wd_engine_rel_ms(c->engine),
+                           .wall_from_ms = jump.wall_from_ms,
+                           .wall_to_ms = jump.wall_to_ms,
+                           .rel_from_ms = jump.rel_from_ms,
+                           .rel_to_ms = jump.rel_to_ms};
+}
+
+void wd_core_set_alarms(wd_core *c, int64_t wall_ms, int64_t rel_ms)
+{
+    c->alarm_wall_ms = wall_ms;
+    c->alarm_rel_ms = rel_ms;
+    wd_round_arm(c);
+}
+
+int wd_core_wants_python(const wd_core *c)
+{
+    return c->started &&
+           (wd_engine_logical_ms(c->engine) >= c->alarm_wall_ms ||
+            wd_engine_rel_ms(c->engine) >= c->alarm_rel_ms || wd_engine_has_ended(c->engine));
 }
 
 int wd_core_accept_clock(wd_core *c)
@@ -95,6 +154,22 @@ void wd_core_engine_figures(const wd_core *c, wd_engine_figures *out)
                                .jobs_ready = wd_engine_count(e, WD_READY),
                                .jobs_leased = wd_engine_count(e, WD_LEASED),
                                .jobs_dead = wd_engine_count(e, WD_DEAD)};
+}
+
+int wd_core_when(const uint8_t *text, size_t n, int64_t *out_ms)
+{
+    wd_when when;
+    int error = wd_parse_when((wd_span){text, n}, &when);
+    WD_ASSERT(error >= WD_WHEN_OK && error <= WD_WHEN_RANGE);
+    if (error != WD_WHEN_OK) return -error;
+    WD_ASSERT(when.kind == WD_WHEN_ABS || when.kind == WD_WHEN_REL);
+    *out_ms = when.ms;
+    return when.kind == WD_WHEN_REL;
+}
+
+int wd_core_served(const wd_core *c, const uint8_t *name, size_t n)
+{
+    return n > 0 && wd_commands_serve_handler(c->commands, (wd_span){name, n});
 }
 
 int wd_core_command(uint32_t i, const char **out_name, const char **out_usage,

@@ -59,6 +59,7 @@ wd_core *wd_core_new(const wd_core_options *o)
     wd_core *c = wd_zalloc(sizeof *c);
     if (!c) return NULL;
     c->options = *o;
+    c->alarm_wall_ms = c->alarm_rel_ms = WD_NEVER_MS;
     if (build(c) != WD_OK) {
         wd_core_free(c);
         return NULL;

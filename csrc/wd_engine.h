@@ -232,7 +232,8 @@ typedef struct {
     uint32_t attempt, lease_ms;
     uint16_t failures, lost, handler_number;
     uint8_t priority, marked, reason, rel;
-    wd_span handler, key, payload, meta, group, owner, text, worker;
+    wd_span handler, key, payload, meta, group, text, worker;
+    wd_span run_id, nominal, date; /* of the job's owner: "run id[\nnominal ms\nlogical date]" */
     wd_policy policy;
     const wd_run *run; /* NULL = never granted */
 } wd_view;
@@ -262,6 +263,13 @@ typedef struct {
     uint64_t ended_count, once_count, dead_count, owned_ended_count, expiring_count;
 } wd_engine_stats;
 void wd_engine_stats_get(const wd_engine *e, wd_engine_stats *out);
+/* What steps of the wall clock and suspends jumped over since this was last asked: (from, to] on
+ * each axis, from = to = 0: nothing. */
+typedef struct {
+    int64_t wall_from_ms, wall_to_ms, rel_from_ms, rel_to_ms;
+} wd_jump;
+wd_jump wd_engine_take_jump(wd_engine *e);
+int64_t wd_engine_logical_ms(const wd_engine *e);
 
 int wd_engine_check(const wd_engine *e); /* wd_check.c: number of the first broken invariant, 0 */
 uint64_t wd_engine_hash(const wd_engine *e); /* wd_check.c: hash of the logged state */
@@ -276,6 +284,17 @@ uint64_t wd_engine_open_bytes(const wd_engine *e);
 int wd_engine_submit(wd_engine *e, wd_span ops, int takes_jobs, uint64_t *out_ids, uint32_t ids_max,
                      uint32_t *out_count);
 int wd_engine_ended(const wd_engine *e, uint32_t most, wd_buf *out);
+int wd_engine_has_ended(const wd_engine *e); /* is anything on that list? */
 const wd_table *wd_engine_table(const wd_engine *e);
+/* A job that a schedule owns. */
+typedef struct {
+    uint64_t id;
+    int64_t due_ms; /* on the row's axis */
+    int state;      /* enum wd_state */
+    wd_span owner;
+} wd_owned;
+/* The next one from *slot on, which is moved behind it. WD_OK; WD_EAGAIN: none among rows_max rows,
+ * go on; WD_EGONE: no more. */
+int wd_engine_owned_next(const wd_engine *e, uint32_t *slot, uint32_t rows_max, wd_owned *out);
 
 #endif /* WD_ENGINE_H */

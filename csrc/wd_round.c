@@ -71,7 +71,7 @@ static int64_t min_ms(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
-static void arm_timers(wd_core *c)
+void wd_round_arm(wd_core *c)
 {
     if (!c->net || c->options.hand_clock) return;
     const wd_clocks *now = &c->now;
@@ -85,6 +85,11 @@ static void arm_timers(wd_core *c)
         wall_ms = wd_engine_next_wall_ms(c->engine);
         int64_t rel_ms =
             min_ms(wd_engine_next_rel_ms(c->engine), wd_commands_next_wake_ms(c->commands));
+        /* An alarm that has rung is Python's to set anew. While the wall clock is behind logical
+         * now the alarm is behind both. */
+        if (c->alarm_wall_ms > wd_engine_logical_ms(c->engine))
+            wall_ms = min_ms(wall_ms, c->alarm_wall_ms);
+        if (c->alarm_rel_ms > wd_engine_rel_ms(c->engine)) rel_ms = min_ms(rel_ms, c->alarm_rel_ms);
         if (rel_ms != WD_NEVER_MS) {
             int64_t left_ms = rel_ms - wd_engine_rel_ms(c->engine);
             boot_ms = min_ms(boot_ms, now->boot_ms + (left_ms > 0 ? left_ms : 0));
@@ -119,7 +124,7 @@ int wd_round_finish(wd_core *c)
         if (c->conns->lists[WD_L_RESUME].count == 0) break;
     }
     if (more || c->conns->lists[WD_L_RESUME].count > 0) wd_commit_kick(c->commit);
-    arm_timers(c);
+    wd_round_arm(c);
     wd_save_round(c);
     return (int)c->conns->lists[WD_L_PYTHON].count;
 }

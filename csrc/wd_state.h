@@ -49,6 +49,7 @@ struct wd_engine {
     int64_t rel_ms, logical_ms;
     int64_t rel_minus_boot_ms;
     int64_t asked_ms; /* rel: when the command being run came in, if later than rel_ms */
+    wd_jump jump;     /* not yet taken */
     int serving;      /* 0 while replaying: rows are in no wheel and no queue */
     wd_load load;     /* the checkpoint that this state began with */
 

@@ -129,6 +129,17 @@ static int take_options(wd_call *k, wd_new_job *job)
     return 0;
 }
 
+int wd_commands_serve_handler(const wd_commands *c, wd_span handler)
+{
+    WD_ASSERT(handler.n > 0);
+    uint32_t number = wd_handler_find(c->names, handler);
+    if (number != WD_NIL) {
+        const wd_handler *h = wd_handler_at(c->names, number);
+        if (h->served || h->settings.published) return 1;
+    }
+    return wd_wait_names(c, handler);
+}
+
 static int check_target(wd_call *k, const wd_new_job *job)
 {
     wd_commands *c = k->c;
@@ -139,13 +150,7 @@ static int check_target(wd_call *k, const wd_new_job *job)
             job->payload.n, (unsigned long long)c->limits.payload_bytes_max);
         return 0;
     }
-    if (!c->limits.strict_handlers) return 1;
-    uint32_t number = wd_handler_find(c->names, job->handler);
-    if (number != WD_NIL) {
-        const wd_handler *h = wd_handler_at(c->names, number);
-        if (h->served || h->settings.published) return 1;
-    }
-    if (wd_wait_names(c, job->handler)) return 1;
+    if (!c->limits.strict_handlers || wd_commands_serve_handler(c, job->handler)) return 1;
     (void)wd_refuse(k, "DENIED",
                     "handler \"%.*s\" is served by nobody and --strict-handlers is on; start its "
                     "worker first, or mind the spelling",

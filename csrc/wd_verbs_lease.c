@@ -21,14 +21,18 @@ static int reply_or_nil(wd_buf *out, wd_span s, int resp)
     return s.n ? wd_reply_bulk(out, s) : wd_reply_nil(out, resp);
 }
 
-/* run|nil: [run id, nominal ms, logical date]. The engine knows the id alone. */
-static int reply_run(wd_buf *out, wd_span owner, int resp)
+/* run|nil: [run id, nominal ms|nil, logical date|nil]. */
+static int reply_run(wd_buf *out, const wd_view *v, int resp)
 {
-    if (owner.n == 0) return wd_reply_nil(out, resp);
+    uint64_t nominal_ms;
+    if (v->run_id.n == 0) return wd_reply_nil(out, resp);
     int status = wd_reply_array(out, 3);
-    if (status == WD_OK) status = wd_reply_bulk(out, owner);
-    if (status == WD_OK) status = wd_reply_nil(out, resp);
-    return status == WD_OK ? wd_reply_nil(out, resp) : status;
+    if (status == WD_OK) status = wd_reply_bulk(out, v->run_id);
+    if (status == WD_OK)
+        status = wd_parse_u64(v->nominal, INT64_MAX, &nominal_ms) == WD_OK
+                     ? wd_reply_int(out, (int64_t)nominal_ms)
+                     : wd_reply_nil(out, resp);
+    return status == WD_OK ? reply_or_nil(out, v->date, resp) : status;
 }
 
 /* receipt, id, key|nil, handler, attempt, due_ms, lease_ms, payload, timeout_ms, meta|nil,
@@ -47,7 +51,7 @@ static int reply_job(wd_buf *out, const wd_view *v, int resp)
     if (status == WD_OK) status = wd_reply_int(out, v->policy.timeout_ms);
     if (status == WD_OK) status = reply_or_nil(out, v->meta, resp);
     if (status == WD_OK) status = wd_reply_nil(out, resp);
-    return status == WD_OK ? reply_run(out, v->owner, resp) : status;
+    return status == WD_OK ? reply_run(out, v, resp) : status;
 }
 
 /* Bound grants that are over are only found when the list gets long. */

@@ -120,7 +120,8 @@ static void put_live(map *m, const wd_view *v)
     put_text(m, "payload", v->payload);
     put_or_nil(m, "meta", v->meta);
     put_or_nil(m, "group", v->group);
-    put_or_nil(m, "run", v->owner);
+    put_or_nil(m, "run", v->run_id);
+    put_or_nil(m, "date", v->date);
     put_time(m, "expire_ms", v->expire_ms, WD_NEVER_MS);
     put_policy(m, &v->policy);
     put_int(m, "cancel_asked", v->marked);

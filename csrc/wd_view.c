@@ -34,12 +34,33 @@ const char *wd_reason_name(int reason)
     return "none";
 }
 
+/* What stands before the next line feed, or all of it; *rest is what stands behind. */
+static wd_span cut_line(wd_span *rest)
+{
+    wd_span line = *rest;
+    const uint8_t *end = line.n ? memchr(line.p, '\n', line.n) : NULL;
+    if (end) line.n = (size_t)(end - line.p);
+    size_t used = line.n + (end != NULL);
+    *rest = (wd_span){rest->p + used, rest->n - used};
+    WD_ASSERT(used >= line.n);
+    return line;
+}
+
+/* OWNER is a run id, and behind it, each behind a line feed, which no run id has, the nominal time
+ * in ms and the logical date of the run. */
+static void view_owner(wd_span owner, wd_view *v)
+{
+    v->run_id = cut_line(&owner);
+    v->nominal = cut_line(&owner);
+    v->date = cut_line(&owner);
+}
+
 static void view_side(const wd_engine *e, const wd_side *b, wd_view *v)
 {
     v->key = wd_text(e, b->key, b->key_len);
     v->meta = wd_text(e, b->meta, b->meta_len);
     v->group = wd_text(e, b->group, b->group_len);
-    v->owner = wd_text(e, b->owner, b->owner_len);
+    view_owner(wd_text(e, b->owner, b->owner_len), v);
     v->text = wd_text(e, b->text, b->text_len);
     v->reason = b->reason;
     v->ended_ms = b->ended_ms;

@@ -20,6 +20,7 @@ from server.auth import Token
 from server.clients import Clients
 from server.clients import Core as ClientsCore
 from server.clock import Clock
+from server.cron_commands import SUBCOMMANDS, CronCommands
 from server.signin import SignIn
 from server.verbs import VERBS, Verb
 from wheel.engine.facts import Session
@@ -101,6 +102,7 @@ class Control:
         self._clock = clock
         self._sign_in = sign_in
         self._clients = Clients(core)
+        self._cron: CronCommands | None = None
         self._commands: dict[str, Callable[[Session, Sequence[bytes]], Outcome]] = {
             "HELLO": self._hello,
             "AUTH": self._auth,
@@ -114,6 +116,7 @@ class Control:
             "RESET": self._reset,
             "QUIT": self._quit,
             "SHUTDOWN": self._shutdown,
+            "CRON": self._cron_command,
             "SAVE": self._save,
             "BACKUP": self._backup,
         }
@@ -122,6 +125,10 @@ class Control:
     def names(self) -> frozenset[str]:
         """Return the commands that are answered here."""
         return frozenset(self._commands)
+
+    def set_cron(self, commands: CronCommands) -> None:
+        """Answer CRON from now on: the log is replayed and the schedules are there."""
+        self._cron = commands
 
     def answer(self, handle: int, argv: Sequence[bytes]) -> Outcome:
         """Return what to do about one command.
@@ -264,6 +271,11 @@ class Control:
         self._server.shut_down("SHUTDOWN")
         return Outcome(silent=True)
 
+    def _cron_command(self, session: Session, args: Sequence[bytes]) -> Outcome:
+        if self._cron is None:
+            raise RefusedError("LOADING", "the schedules are being read; try again soon")
+        return self._cron.answer(session, args)
+
     def _save(self, _session: Session, _args: Sequence[bytes]) -> Outcome:
         return Outcome(later=self._server.save())
 
@@ -302,14 +314,15 @@ class Control:
 
 def _command_row(verb: Verb) -> Answer:
     """Return one element of COMMAND: name, arity, flags, first key, last key, step, and so on."""
-    key = 1 if verb.key else 0
+    key = verb.key
     flags = [Simple(flag) for flag in verb.flags]
+    step = min(key, 1)
     forms: list[Answer] = [
-        [f"{verb.name}|{form}".lower(), -2, flags, key, key, key, _categories(roles), [], [], []]
+        [f"{verb.name}|{form}".lower(), -2, flags, key, key, step, _categories(roles), [], [], []]
         for form, roles in verb.forms.items()
     ]
     roles = _categories(verb.roles)
-    return [verb.name.lower(), verb.arity, flags, key, key, key, roles, [], [], forms]
+    return [verb.name.lower(), verb.arity, flags, key, key, step, roles, [], [], forms]
 
 
 def _categories(roles: Sequence[str]) -> list[Answer]:
@@ -319,19 +332,29 @@ def _categories(roles: Sequence[str]) -> list[Answer]:
 
 def _command_docs(verb: Verb) -> Answer:
     """Return one entry of COMMAND DOCS, as redis-cli reads it for its help."""
+    docs = _docs(verb.summary, verb.group, verb.arguments)
+    if verb.name == "CRON":
+        docs["subcommands"] = {
+            f"cron|{name.lower()}": _docs(summary, verb.group, arguments)
+            for name, (arguments, summary) in SUBCOMMANDS.items()
+        }
+    return docs
+
+
+def _docs(summary: str, group: str, arguments: str) -> dict[str, Answer]:
     docs: dict[str, Answer] = {
-        "summary": verb.summary,
+        "summary": summary,
         "since": "0.1.0",
-        "group": verb.group,
+        "group": group,
         "complexity": "O(1)",
     }
-    if verb.arguments:
+    if arguments:
         docs["arguments"] = [
             {
                 "name": "syntax",
                 "type": "string",
-                "display_text": verb.arguments,
-                "token": verb.arguments,
+                "display_text": arguments,
+                "token": arguments,
             }
         ]
     return docs

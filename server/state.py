@@ -14,6 +14,7 @@ from server.checkpoints import Checkpointer
 from server.clock import Clock
 from server.info import REDIS_VERSION, Section, Value, pairs, resident_bytes, shown_bytes
 from server.keeper import Keeper
+from server.planner import Schedules
 from server.replay import Progress
 from server.settings import Fsync, Settings, jobs_max, refused_at_bytes
 from server.signin import ADDRESSES_MAX, ATTEMPTS_PER_S, Guesses, SignIn
@@ -51,6 +52,7 @@ class State:
         started_ns: mono time of the process's start.
         progress: of the replay.
         log: the open log, None while replaying.
+        schedules: their scheduler.
         keeper: of the log, None while replaying.
         checkpointer: makes checkpoints, None while replaying.
         term: 0 while replaying.
@@ -70,6 +72,7 @@ class State:
     started_ns: int
     progress: Progress = field(default_factory=Progress)
     log: FileLog | None = None
+    schedules: Schedules | None = None
     keeper: Keeper | None = None
     checkpointer: Checkpointer | None = None
     term: int = 0
@@ -90,6 +93,7 @@ class State:
             "Stats": self._stats(stats),
             "Replication": {"role": "master", "connected_slaves": 0},
             "Jobs": self._jobs(engine),
+            "Schedules": {} if self.schedules is None else self.schedules.figures(),
             "Clock": self.clocks(engine),
             "Latency": self._latency(),
             "Limits": self._limits(stats, engine),

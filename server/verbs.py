@@ -23,7 +23,7 @@ class Verb:
         group: heading under which `help` lists it.
         summary: one sentence.
         arguments: its syntax behind the name.
-        key: whether the first argument is the routing key: handler, job or receipt.
+        key: which argument is the routing key: handler, job, receipt, schedule; 0 = none.
         write: whether it changes jobs.
         waits: whether it may hold back what is pipelined behind it.
         loading: whether it is answered while the log is replayed.
@@ -36,7 +36,7 @@ class Verb:
     group: str
     summary: str
     arguments: str
-    key: bool
+    key: int
     write: bool
     waits: bool
     loading: bool
@@ -63,8 +63,8 @@ LOADING: Final = frozenset({"PING", "HELLO", "AUTH", "CLIENT", "COMMAND", "INFO"
 # May hold back what is pipelined behind them.
 WAITS: Final = frozenset({"LEASE", "SAVE", "BACKUP"})
 
-# name: (summary, first argument is the routing key, changes something), by group.
-_SAID: Final[dict[str, dict[str, tuple[str, bool, bool]]]] = {
+# name: (summary, the first (True) or second argument is the routing key, changes something).
+_SAID: Final[dict[str, dict[str, tuple[str, int, bool]]]] = {
     "jobs": {
         "SCHEDULE": ("Make a job that is handed out at its time.", True, True),
         "LEASE": ("Take due jobs to run them.", True, True),
@@ -82,6 +82,9 @@ _SAID: Final[dict[str, dict[str, tuple[str, bool, bool]]]] = {
         "COUNT": ("Count jobs, from counters.", False, False),
         "REQUEUE": ("Give dead jobs a new life.", True, True),
         "PURGE": ("Forget dead jobs.", True, True),
+    },
+    "schedules": {
+        "CRON": ("Make, look at, pause, trigger, backfill and delete schedules.", 2, True),
     },
     "handlers": {
         "HANDLERS": ("Show every handler.", False, False),
@@ -136,7 +139,7 @@ def _verbs() -> dict[str, Verb]:
             group=group,
             summary=summary,
             arguments=table[name].usage,
-            key=key,
+            key=int(key),
             write=write,
             waits=name in WAITS,
             loading=name in LOADING,

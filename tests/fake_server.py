@@ -45,6 +45,7 @@ class FakeServer:
         self.changed = threading.Condition()
         self.jobs: dict[int, FakeJob] = {}
         self.commands: list[tuple[int, list[str]]] = []  # (connection, words)
+        self.schedules: dict[str, list[bytes]] = {}  # what CRON SET said of each
         self.lease_ms = 60_000
         self.extend_answers: dict[str, str] = {}  # receipt or "*" -> error code
         self.token = ""
@@ -205,6 +206,14 @@ class FakeServer:
 
     def _do_handler(self, _peer: Peer, _words: list[bytes]) -> object:
         return {}
+
+    def _do_cron(self, _peer: Peer, words: list[bytes]) -> object:
+        name = words[1].decode()
+        word = "created" if name not in self.schedules else "unchanged"
+        if self.schedules.get(name, words) != words:
+            word = "changed"
+        self.schedules[name] = words
+        return [1, word, 1_798_099_200_000]
 
     def _do_schedule(self, _peer: Peer, words: list[bytes]) -> object:
         handler, when, payload = words[0].decode(), words[1].decode(), words[2]

@@ -10,6 +10,8 @@ from pathlib import Path
 import pytest
 
 from server.commands.serve import serve_command
+from server.cron_commands import CODES, SUBCOMMANDS
+from server.cron_words import SET_OPTIONS
 from tests.console import Shell, steps
 from tests.docs import ROOT, blocks, play
 from tests.process import Server
@@ -54,6 +56,16 @@ def test_every_option_that_a_usage_names_stands_in_its_section(name):
     assert words <= set(re.findall(r"\b[A-Z]{2,}\b", section(PROTOCOL, title)))
 
 
+def test_every_subcommand_of_cron_stands_on_the_page_with_its_options():
+    text = section(PROTOCOL, "6. Schedules") + section(PROTOCOL, "CRON SET")
+    for name, (usage, _) in SUBCOMMANDS.items():
+        (row,) = re.findall(rf"^\| `(CRON {name}\b[^`]*)` \|", text, re.MULTILINE)
+        wanted = set(re.findall(r"\b[A-Z]{2,}\b", usage))
+        assert wanted <= set(re.findall(r"\b[A-Z]{2,}\b", text if name == "SET" else row)), name
+    options = set(re.findall(r"\b[A-Z]{3,}\b", section(PROTOCOL, "CRON SET")))
+    assert set(SET_OPTIONS) - {"TZ"} <= options
+
+
 def codes_in_code() -> set[str]:
     """Return every error code that the server can send."""
     found: set[str] = set()
@@ -63,7 +75,7 @@ def codes_in_code() -> set[str]:
     for path in (ROOT / "server").glob("*.py"):
         text = path.read_text(encoding="utf-8")
         found |= set(re.findall(r'\b(?:RefusedError|ReplyError)\(\s*"([A-Z_]+)"', text))
-    return found
+    return found | {code for _, code in CODES}
 
 
 def test_every_error_code_is_explained_and_those_not_sent_yet_are_named():

@@ -329,6 +329,11 @@ def test_strict_mypy_accepts_a_user_who_has_a_server(built, users_folder):
         "import wheeld as wheel\n\n"
         "client: wheel.Client = wheel.Client()\n"
         'wheel.schedule_in("24h", 7)  # type: ignore[arg-type]\n'
+        'made: wheel.Schedule = wheel.schedule_cron("n", "@daily", "h", {"a": 1}, jitter="5m")\n'
+        "times: list[wheel.Fire] = made.next(3)\n"
+        'wheel.schedule_cron("n", "@daily", "h", overlap="queue")  # type: ignore[arg-type]\n'
+        'wheel.schedule_cron("n", "@daily", "h", zone="UTC")  # type: ignore[call-arg]\n'
+        'wheel.dag("d", cron="@daily").task("t", "h", when="some")  # type: ignore[arg-type]\n'
     )
     mypy = [sys.executable, "-P", "-m", "mypy", "--strict", "--cache-dir", os.devnull]
     run(*mypy, "--python-executable", built / "bin" / "python", "typed.py", cwd=users_folder)

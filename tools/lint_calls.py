@@ -41,6 +41,7 @@ ALLOWED: Final[dict[tuple[str, str], str]] = {
     ("wheel/system.py", "clock"): "the user side's one reader of clocks",
     ("wheel/system.py", "random"): "the user side's one source of randomness",
     ("wheel/tls.py", "file"): "asks whether files of certificates have changed",
+    ("wheel/zones.py", "file"): "reads a zone's file for the fingerprint of its rules",
     ("wheeld.py", "file"): "finds the daemon's folder before anything of ours can be imported",
 }
 

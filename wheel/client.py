@@ -9,12 +9,14 @@ lost reply makes no second job.
 
 import atexit
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from datetime import timedelta
 from types import TracebackType
 from typing import Final, Self, TypeAlias, Unpack
 
+from wheel.applying import Applied
 from wheel.bulk import Bulk, Row, schedule_answer
+from wheel.definitions import CronOptions, Definition
 from wheel.encode import PAYLOAD_BYTES_MAX, payload_bytes, schedule_command
 from wheel.errors import InvalidRequest, NotFound, WheeldError
 from wheel.link import (
@@ -29,6 +31,7 @@ from wheel.link import (
     parse_url,
     text,
 )
+from wheel.recurring import Recurring, Schedule
 from wheel.system import SYSTEM, System
 from wheel.values import (
     BatchResult,
@@ -52,13 +55,17 @@ __all__ = [
     "Item",
     "Job",
     "JobInfo",
+    "apply",
     "batch",
     "cancel",
     "default_client",
     "get",
+    "schedule",
     "schedule_at",
+    "schedule_cron",
     "schedule_in",
     "schedule_many",
+    "schedules",
 ]
 
 CONNECT_TIMEOUT_S: Final = 2.0
@@ -68,7 +75,7 @@ CHUNK: Final = 500
 JobRef: TypeAlias = Job | JobInfo | int | str
 
 
-class Client:
+class Client(Recurring):
     """A client of one server. It connects on the first call; use it as a context manager to close.
 
     Args:
@@ -231,6 +238,15 @@ class Client:
             WheeldError: the server refused.
         """
         return self._ask(encode_command(words)).value
+
+    def token(self) -> str:
+        """Return a new ONCE token, for a command that ``execute`` may have to repeat."""
+        return self._pool.system.token()
+
+    @property
+    def payload_max(self) -> int:
+        """Bytes of a payload, at most."""
+        return self._payload_max
 
     def close(self) -> None:
         """Close the idle connections; calls after it are refused. May be repeated."""
@@ -408,3 +424,29 @@ def cancel(job: JobRef) -> bool:
 def get(job: JobRef) -> JobInfo:
     """Return what the server knows of a job, with the default client; see ``Client.get``."""
     return default_client().get(job)
+
+
+def schedule_cron(
+    name: str,
+    rule: str,
+    handler: str,
+    payload: Payload = None,
+    **options: Unpack[CronOptions],
+) -> Schedule:
+    """Make or change a schedule with the default client; see ``Client.schedule_cron``."""
+    return default_client().schedule_cron(name, rule, handler, payload, **options)
+
+
+def schedule(name: str) -> Schedule:
+    """Return a schedule, with the default client; see ``Client.schedule``."""
+    return default_client().schedule(name)
+
+
+def schedules(prefix: str = "") -> Iterator[Schedule]:
+    """Yield schedules, with the default client; see ``Client.schedules``."""
+    return default_client().schedules(prefix)
+
+
+def apply(*definitions: Definition | Iterable[Definition], dry_run: bool = False) -> list[Applied]:
+    """Make or change many schedules with the default client; see ``Client.apply``."""
+    return default_client().apply(*definitions, dry_run=dry_run)

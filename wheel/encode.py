@@ -104,12 +104,22 @@ def handler_argument(handler: str) -> bytes:
     Raises:
         InvalidRequest: not a name as the protocol wants it.
     """
+    data = handler_name(handler)
+    return b"$%d\r\n%b\r\n" % (len(data), data)
+
+
+def handler_name(handler: str) -> bytes:
+    """Return a handler's name in UTF-8.
+
+    Raises:
+        InvalidRequest: not a name as the protocol wants it.
+    """
     data = name_bytes("handler", handler)
     if "," in handler or "*" in handler or handler != handler.strip():
         raise InvalidRequest(
             f"handler {handler!r}: a handler's name has no ',' or '*' and no blank at either end"
         )
-    return b"$%d\r\n%b\r\n" % (len(data), data)
+    return data
 
 
 def name_bytes(what: str, name: str) -> bytes:

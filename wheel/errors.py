@@ -8,6 +8,8 @@ The engine and the server share the upper half. ``wal/`` has its own errors, bec
 nothing of ``wheel/``.
 """
 
+import re
+from collections.abc import Mapping
 from typing import Final
 
 
@@ -80,11 +82,41 @@ class NaiveDatetimeError(InvalidRequest):
 
 
 class CronSyntaxError(InvalidRequest):
-    """A cron rule that cannot be read."""
+    """A rule that cannot be read, or never fires.
+
+    Attributes:
+        position: byte of the rule at which it stumbled, from 0; None if that is not one place.
+        reason: what is wrong; begins with ``never_fires`` where a readable rule has no time.
+        hint: what to write.
+    """
+
+    position: int | None = None
+    reason: str = ""
+    hint: str = ""
+
+
+class ZoneError(CronSyntaxError):
+    """A time zone that the tz database does not know."""
 
 
 class CycleError(InvalidRequest):
-    """Schedules that would wait for each other in a circle."""
+    """Schedules that would wait for each other in a circle.
+
+    Attributes:
+        path: their names; each waits for the next, and the last one is the first again.
+    """
+
+    path: tuple[str, ...] = ()
+
+
+class ApplyError(InvalidRequest):
+    """Some of the schedules that were to be applied are refused; nothing was changed.
+
+    Attributes:
+        errors: why, by the schedule's name.
+    """
+
+    errors: Mapping[str, WheeldError] = {}
 
 
 class LimitError(InvalidRequest):
@@ -143,6 +175,12 @@ BY_CODE: Final[dict[str, type[WheeldError]]] = {
 }
 
 
+# What of an error's text is told apart (PROTOCOL.md, Errors): where a rule stumbled, and who waits
+# for whom.
+_POSITION: Final = re.compile(r"\bat position ([0-9]{1,4})\b")
+_CYCLE: Final = re.compile(r"(.+): each waits for the next\b")
+
+
 def from_reply(code: str, text: str) -> WheeldError:
     """Return the exception for an error reply.
 
@@ -152,4 +190,8 @@ def from_reply(code: str, text: str) -> WheeldError:
     """
     error = BY_CODE.get(code, ServerError)(f"{code} {text}" if text else code)
     error.code = code
+    if isinstance(error, CronSyntaxError) and (found := _POSITION.search(text)):
+        error.position = int(found[1])
+    if isinstance(error, CycleError) and (found := _CYCLE.match(text)):
+        error.path = tuple(found[1].split(" -> "))
     return error

@@ -11,16 +11,23 @@ VERSION: Final = "0.1.0"
 
 # Module of each public name. A name and its module are a promise to users.
 MODULES: Final[dict[str, tuple[str, ...]]] = {
+    "wheel.applying": ("Applied",),
     "wheel.client": (
         "Client",
+        "apply",
         "batch",
         "cancel",
         "get",
+        "schedule",
         "schedule_at",
+        "schedule_cron",
         "schedule_in",
         "schedule_many",
+        "schedules",
     ),
+    "wheel.definitions": ("Definition",),
     "wheel.errors": (
+        "ApplyError",
         "AuthError",
         "BusyError",
         "Conflict",
@@ -43,6 +50,7 @@ MODULES: Final[dict[str, tuple[str, ...]]] = {
         "WheeldError",
         "WheeldTimeout",
     ),
+    "wheel.graphs": ("Dag", "dag"),
     "wheel.handlers": (
         "App",
         "Fail",
@@ -51,6 +59,7 @@ MODULES: Final[dict[str, tuple[str, ...]]] = {
         "Run",
         "Snooze",
     ),
+    "wheel.recurring": ("Explanation", "Fire", "Schedule", "ScheduleRun"),
     "wheel.values": (
         "Backoff",
         "BatchResult",

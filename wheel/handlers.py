@@ -15,9 +15,10 @@ from datetime import datetime
 from typing import Concatenate, Final, Generic, ParamSpec, TypeVar, Unpack, cast, overload
 
 from wheel.client import Client, default_client
+from wheel.definitions import CronOptions, Definition
 from wheel.encode import handler_argument, option_arguments
 from wheel.errors import InvalidRequest
-from wheel.values import Backoff, Duration, Job, Options, When, duration_ms
+from wheel.values import Backoff, Duration, Job, Options, Payload, When, duration_ms
 
 CallP = ParamSpec("CallP")
 JobP = ParamSpec("JobP")
@@ -82,6 +83,9 @@ class Run:
         key: the job's key.
         attempt: 1 for the first time that the job was handed out.
         due: when it was due.
+        nominal: the moment that a schedule's run is for, before jitter; None for a one-shot.
+        logical_date: the date that a schedule's run is for, in the schedule's zone; None for a
+            one-shot.
         receipt: names this attempt to the server.
         payload: as it was stored.
         lease_ms: the attempt is lost if the worker is silent that long.
@@ -103,6 +107,8 @@ class Run:
     meta: bytes | None
     progress: bytes | None = field(repr=False)
     stop: Stopping = field(repr=False)
+    nominal: datetime | None = None
+    logical_date: str | None = None
     lost_code: str = ""
     _on_lost: Callable[[], object] | None = field(default=None, repr=False)
 
@@ -247,6 +253,39 @@ class Registrar:
         return handler
 
 
+class Recurrence:
+    """What ``app.cron(...)`` returns: give it the handler."""
+
+    __slots__ = ("_app", "_name", "_options", "_payload", "_rule")
+
+    def __init__(
+        self, app: "App", name: str, rule: str, payload: Payload, options: CronOptions
+    ) -> None:
+        self._app = app
+        self._name = name
+        self._rule = rule
+        self._payload = payload
+        self._options = options
+
+    def __call__(self, handler: Handler[CallP, JobP, R]) -> Handler[CallP, JobP, R]:
+        """Have the handler run by the rule, and return it.
+
+        Raises:
+            InvalidRequest: a name that is taken, or an argument out of bounds.
+            TypeError: no handler.
+        """
+        self._app.add_schedule(
+            Definition(
+                name=self._name,
+                rule=self._rule,
+                handler=_handler_name(handler),
+                payload=self._payload,
+                options=self._options,
+            )
+        )
+        return handler
+
+
 class App:
     """A set of handlers, for ``wheeld work module:app``.
 
@@ -255,11 +294,12 @@ class App:
             ``wheeld.schedule_at`` uses.
     """
 
-    __slots__ = ("_client", "handlers")
+    __slots__ = ("_client", "handlers", "schedules")
 
     def __init__(self, client: Client | None = None) -> None:
         self._client = client
         self.handlers: dict[str, Registered] = {}
+        self.schedules: dict[str, Definition] = {}
 
     @property
     def client(self) -> Client:
@@ -296,6 +336,37 @@ class App:
         option_arguments(defaults)
         return Registrar(self, name, defaults)
 
+    def cron(
+        self, rule: str, *, name: str, payload: Payload = None, **options: Unpack[CronOptions]
+    ) -> "Recurrence":
+        """Return a decorator that has a handler run again and again.
+
+        It stands above ``@app.handler``. A worker makes or changes the schedule on the server when
+        it starts; what is no longer written here is never deleted.
+
+        Args:
+            rule: as for ``Client.schedule_cron``.
+            name: the schedule's identity.
+            payload: of every run.
+            options: see ``CronOptions``.
+
+        Raises:
+            InvalidRequest: (when it decorates) a name that is taken, or an argument out of bounds.
+            TypeError: (when it decorates) what stands below is no handler.
+        """
+        return Recurrence(self, name, rule, payload, options)
+
+    def add_schedule(self, definition: Definition) -> None:
+        """Add a schedule that the worker is to publish.
+
+        Raises:
+            InvalidRequest: there is one of this name, or an argument is out of bounds.
+        """
+        definition.words()
+        if definition.name in self.schedules:
+            raise InvalidRequest(f"schedule {definition.name!r} is registered twice")
+        self.schedules[definition.name] = definition
+
     def add(self, registered: Registered) -> None:
         """Add a handler.
 
@@ -305,6 +376,12 @@ class App:
         if registered.name in self.handlers:
             raise InvalidRequest(f"handler {registered.name!r} is registered twice")
         self.handlers[registered.name] = registered
+
+
+def _handler_name(handler: object) -> str:
+    if not isinstance(handler, Handler):
+        raise TypeError("@app.cron(...) stands above @app.handler(...), not below")
+    return handler.name
 
 
 def _check_name(name: object) -> None:

@@ -52,6 +52,7 @@ from wheel.link import (
 )
 from wheel.outbox import LATER_CODES, LOST_CODES, Outbox, Outcome, unsettled
 from wheel.outbox import encode as encode_outcomes
+from wheel.publishing import publish_schedules
 from wheel.system import SYSTEM, System
 from wheel.values import Duration, duration_ms, from_ms
 from wheel.wire import Reply, ReplyError, encode_command
@@ -117,6 +118,7 @@ class Worker:
         self._wait_ms = duration_ms(wait)
         if not 1 <= self._wait_ms <= WAIT_MS_MAX:
             raise InvalidRequest(f"wait {wait!r} is not between 1 ms and 5 minutes")
+        self._app = app
         self._serves = _chosen(app, handlers)
         self._address = parse_url(url or os.environ.get("WHEELD_URL") or DEFAULT_URL)
         self._concurrency = concurrency
@@ -306,6 +308,7 @@ class Worker:
                 _log.warning("defaults of %s are not published: %s", registered.name, reply)
             else:
                 checked(reply)
+        publish_schedules(connection, self._app, self._serves, self._system)
 
     def _wait_for_slot(self) -> bool:
         """Wait until a slot is free; False when stopping."""
@@ -358,12 +361,15 @@ class Worker:
     def _granted(self, connection: Connection, job: Reply) -> Run:
         """Return a run from LEASE's array (PROTOCOL.md, LEASE)."""
         item = array(job, 12)
-        job_id, key, meta, progress, origin = item[1], item[2], item[9], item[10], item[11]
+        job_id, key, meta, progress = item[1], item[2], item[9], item[10]
+        origin = None if item[11] is None else array(item[11], 3)
         uid = f"{connection.store}-{number(job_id)}"
         return Run(
             receipt=text(item[0]),
             id=number(job_id),
-            run_id=uid if origin is None else text(array(origin, 1)[0]),
+            run_id=uid if origin is None else text(origin[0]),
+            nominal=None if origin is None or origin[1] is None else from_ms(number(origin[1])),
+            logical_date=None if origin is None or origin[2] is None else text(origin[2]),
             key=None if key is None else text(key),
             handler=text(item[3]),
             attempt=number(item[4]),

@@ -305,7 +305,7 @@ def test_the_list_of_commands_imports_none_of_them(capsys):
 
 HEAVY = """
 import sys, wheeld
-for command in ("schedule", "jobs", "version"):
+for command in ("schedule", "cron", "jobs", "version"):
     assert wheeld.main([command, "-h"]) == 0
 heavy = {"_wheeld", "asyncio", "cffi", "server", "ssl", "structlog", "wal", "wheel.worker"}
 assert not heavy & set(sys.modules), heavy & set(sys.modules)

@@ -4,6 +4,7 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests import asking
 from tests.fed import TERM, WALL_MS, Bench, Fed
 from wheel.engine.core import Core, DiskRoom, JobGoneError
 from wheel.engine.facts import Clocks
@@ -72,6 +73,34 @@ def test_a_batch_makes_jobs_with_all_their_fields_in_order(bench: Bench, conn: F
     assert conn.ask("LEASE b") == b"*0\r\n"
     bench.advance(5000)
     assert b"$26\r\ndaily@2027-01-15T08:00:00Z\r\n" in conn.ask("LEASE b")
+
+
+@pytest.mark.parametrize(
+    ("owner", "run"),
+    [
+        (b"n@2027-01-15T08:00:00Z", (b"n@2027-01-15T08:00:00Z", None, None)),
+        (b"n@x!2\n1800000000000\n2027-01-15", (b"n@x!2", WALL_MS, b"2027-01-15")),
+        (b"n@x\n7\n", (b"n@x", 7, None)),
+        (b"n@x\n\nd", (b"n@x", None, b"d")),
+        (b"n@x\n99999999999999999999\nd\nmore", (b"n@x", None, b"d")),
+    ],
+)
+def test_a_lease_tells_the_run_its_time_and_its_date(
+    bench: Bench, conn: Fed, owner: bytes, run: tuple[bytes, int | None, bytes | None]
+) -> None:
+    [job_id] = submit(bench, owned(owner=owner))
+    leased = asking.leased(asking.ask(conn, "LEASE h"))
+    assert leased[11] == list(run)
+    shown = asking.job(conn, str(job_id))
+    assert (shown["run"], shown["date"]) == (run[0], run[2])
+
+
+def test_a_job_of_nobody_has_no_run(bench: Bench, conn: Fed) -> None:
+    [job_id] = submit(bench, created())
+    leased = asking.leased(asking.ask(conn, "LEASE h"))
+    assert leased[11] is None
+    shown = asking.job(conn, str(job_id))
+    assert (shown["run"], shown["date"]) == (None, None)
 
 
 @pytest.mark.parametrize(

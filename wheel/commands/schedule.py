@@ -64,14 +64,21 @@ def schedule_command(
         retries=retries,
         timeout=timeout,
     )
-    content = None if payload is None else _content(payload)
+    content = None if payload is None else read_payload(payload)
     with Client(url) as client:
         job = client.schedule_at(when, handler, content, **options)
     _print(job, as_json=as_json)
 
 
-def _content(payload: str) -> bytes:
-    """Return the payload's bytes as they were written, once they are known to be JSON."""
+def read_payload(payload: str) -> bytes:
+    """Return a payload's bytes as they were written, once they are known to be JSON.
+
+    Args:
+        payload: the JSON, ``@`` and a file's name, or a dash for the standard input.
+
+    Raises:
+        click.BadParameter: no such file, or not JSON.
+    """
     if payload == "-":
         content = sys.stdin.buffer.read()
     elif payload.startswith("@"):

@@ -6,6 +6,7 @@ call after ``close()`` raises TypeError.
 # pyright: basic
 
 from collections.abc import Iterator
+from enum import IntEnum
 from itertools import pairwise
 from types import TracebackType
 from typing import Any, Final, Self
@@ -25,10 +26,12 @@ from wheel.engine.facts import (
     Figure,
     FigureKind,
     Loaded,
+    Owned,
     Right,
     Session,
     SlowCommand,
     Sync,
+    Times,
 )
 from wheel.engine.records import HEADER_BYTES, Record, decode
 from wheel.errors import CoreError, CoreMemoryError
@@ -42,10 +45,13 @@ __all__ = [
     "JobGoneError",
     "LogStoppedError",
     "Sync",
+    "WhenFault",
     "command_table",
+    "parse_when",
     "rights_table",
 ]
 
+NEVER_MS: Final = (1 << 63) - 1
 NAME_BYTES_MAX: Final = 63  # of a connection's or a user's name
 ROLES_ALL: Final = 31  # WD_ROLES_ALL
 
@@ -96,6 +102,7 @@ class Core:
         self._figure = ffi.new("wd_figure *")
         self._stats = ffi.new("wd_core_stats *")
         self._engine = ffi.new("wd_engine_figures *")
+        self._times = ffi.new("wd_core_times *")
 
     def close(self) -> None:
         """Close every connection, wait for the frame in flight, free everything."""
@@ -286,6 +293,53 @@ class Core:
                 blob=ffi.buffer(found.blob, found.blob_n)[:] if found.blob_n else b"",
             )
 
+    def table_get(self, kind: int, key: bytes) -> bytes | None:
+        """Return the value of one entry, None if there is none."""
+        status = lib.wd_core_table_get(self._core, kind, key, len(key), self._bytes, self._size)
+        if status != lib.WD_OK:
+            return None
+        return ffi.buffer(self._bytes[0], self._size[0])[:] if self._size[0] else b""
+
+    def owned(self) -> Iterator[Owned | None]:
+        """Yield every job with an owner; None now and then, when there was none for a while."""
+        cursor, found = ffi.new("uint32_t *"), ffi.new("wd_core_owned *")
+        while (status := lib.wd_core_owned_next(self._core, cursor, found)) != lib.WD_EGONE:
+            if status != lib.WD_OK:
+                yield None
+                continue
+            owner = ffi.buffer(found.owner, found.owner_n)[:]
+            yield Owned(
+                id=int(found.id), due_ms=int(found.due_ms), owner=owner, state=int(found.state)
+            )
+
+    def job_state(self, job_id: int) -> int:
+        """Return a job's ``State``; UNKNOWN when it has gone."""
+        return int(lib.wd_core_job_state(self._core, job_id))
+
+    def times(self) -> Times:
+        """Return where the axes stand, and what they jumped over since this was last asked."""
+        lib.wd_core_times_get(self._core, self._times)
+        seen = self._times
+        return Times(
+            wall_ms=int(seen.wall_ms),
+            logical_ms=int(seen.logical_ms),
+            rel_ms=int(seen.rel_ms),
+            wall_jump=(int(seen.wall_from_ms), int(seen.wall_to_ms)),
+            rel_jump=(int(seen.rel_from_ms), int(seen.rel_to_ms)),
+        )
+
+    def set_alarms(self, wall_ms: int | None, rel_ms: int | None) -> None:
+        """Have a round begin when logical now or rel now comes to these; None = never."""
+        lib.wd_core_set_alarms(
+            self._core,
+            NEVER_MS if wall_ms is None else wall_ms,
+            NEVER_MS if rel_ms is None else rel_ms,
+        )
+
+    def wants_python(self) -> bool:
+        """Return whether an alarm's time has come, or owned jobs ended and are not CLOSED."""
+        return bool(lib.wd_core_wants_python(self._core))
+
     # ---------------------------------------------------------------- commands that Python answers
 
     def slow_next(self) -> SlowCommand | None:
@@ -466,6 +520,10 @@ class Core:
         """Set the wall wheel's logical now to the wall clock (CLOCK ACCEPT); a record."""
         _need(lib.wd_core_accept_clock(self._core), "accepting the clock")
 
+    def served(self, handler: bytes) -> bool:
+        """Return whether anybody serves a handler: by LEASE since the start, or by its defaults."""
+        return bool(lib.wd_core_served(self._core, handler, len(handler)))
+
     def generation_max(self) -> int:
         """Return the highest generation that any job's id has had; O(slots)."""
         return int(lib.wd_core_generation_max(self._core))
@@ -542,6 +600,25 @@ def _short(text: str) -> bytes:
     if len(data) > NAME_BYTES_MAX:
         raise ValueError(f"a name of {len(data)} bytes, at most {NAME_BYTES_MAX} are kept")
     return data
+
+
+class WhenFault(IntEnum):
+    """Why a text is no ``when`` (enum wd_when_error)."""
+
+    SYNTAX = 1
+    NAIVE = 2
+    SECONDS = 3
+    RANGE = 4
+
+
+def parse_when(text: bytes) -> tuple[int, bool] | WhenFault:
+    """Return a ``when`` of the protocol as ms, and whether they count from now; or why it is none.
+
+    Its grammar is the core's own (csrc/wd_when.c).
+    """
+    out_ms = ffi.new("int64_t *")
+    status = lib.wd_core_when(text, len(text), out_ms)
+    return WhenFault(-status) if status < 0 else (int(out_ms[0]), status == 1)
 
 
 def _text(field: Any) -> str:

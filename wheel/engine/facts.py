@@ -186,6 +186,43 @@ class Loaded:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Owned:
+    """A job that a schedule owns.
+
+    Attributes:
+        id: of the job.
+        due_ms: on its axis.
+        owner: what it was made with.
+        state: of ``records.State``.
+    """
+
+    id: int
+    due_ms: int
+    owner: bytes
+    state: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Times:
+    """The axes at one moment.
+
+    Attributes:
+        wall_ms: CLOCK_REALTIME.
+        logical_ms: the wall axis's own now: the latest that the wall clock has shown.
+        rel_ms: the axis that nobody sets.
+        wall_jump: what the wall clock jumped over, by a step or a suspend: (from, to], 0 and 0 =
+            nothing.
+        rel_jump: what the rel axis jumped over by a suspend.
+    """
+
+    wall_ms: int
+    logical_ms: int
+    rel_ms: int
+    wall_jump: tuple[int, int] = (0, 0)
+    rel_jump: tuple[int, int] = (0, 0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SlowCommand:
     """A command that Python answers; its connection waits for ``slow_reply(handle, ...)``."""
 

@@ -1,0 +1,212 @@
+"""``wheeld cron``, second half: what is done to a schedule's runs."""
+
+from itertools import islice
+from typing import Final, cast
+
+import click
+
+from wheel.client import Client
+from wheel.commands.lazy import CONTEXT
+from wheel.commands.output import iso, json_option, print_json, print_table, url_option
+from wheel.recurring import ScheduleRun, Verdict
+from wheel.values import When
+
+PAUSE_EPILOG: Final = """\b
+Examples:
+  wheeld cron pause weekly-digest --note 'mail server moves'
+  wheeld cron pause weekly-digest --json
+"""
+RESUME_EPILOG: Final = """\b
+Examples:
+  wheeld cron resume weekly-digest
+  wheeld cron resume weekly-digest --json
+"""
+TRIGGER_EPILOG: Final = """\b
+Examples:
+  wheeld cron trigger weekly-digest
+  wheeld cron trigger weekly-digest --in 10m --force
+"""
+BACKFILL_EPILOG: Final = """\b
+Examples:
+  wheeld cron backfill nightly 2026-11-01T00:00Z 2026-12-01T00:00Z --dry-run
+  wheeld cron backfill nightly 2026-11-01T00:00Z now --reverse --active 2
+"""
+RUNS_EPILOG: Final = """\b
+Examples:
+  wheeld cron runs nightly --limit 20
+  wheeld cron runs nightly --date 2026-12-07 --json
+"""
+RERUN_EPILOG: Final = """\b
+Examples:
+  wheeld cron rerun verify 2026-12-07
+  wheeld cron rerun verify 2026-12-07 --downstream
+"""
+MARK_EPILOG: Final = """\b
+Examples:
+  wheeld cron mark nightly@2026-12-07T02:00:00Z succeeded --note 'done by hand'
+  wheeld cron mark nightly@2026-12-07T02:00:00Z failed
+"""
+RUNS_HEADER: Final = ("RUN", "DATE", "OUTCOME", "COUNT", "REASON")
+
+
+@click.command("pause", epilog=PAUSE_EPILOG, context_settings=CONTEXT)
+@click.argument("name")
+@click.option("--note", help="Why, for whoever looks.")
+@url_option
+@json_option
+def pause_command(name: str, *, note: str | None, url: str | None, as_json: bool) -> None:
+    """Let no run of the schedule NAME begin until it is resumed."""
+    with Client(url) as client:
+        client.schedule(name).pause(note)
+    _print_done(name, "paused", as_json=as_json)
+
+
+@click.command("resume", epilog=RESUME_EPILOG, context_settings=CONTEXT)
+@click.argument("name")
+@url_option
+@json_option
+def resume_command(name: str, *, url: str | None, as_json: bool) -> None:
+    """Let the schedule NAME go on; its catch-up decides about what has passed."""
+    with Client(url) as client:
+        client.schedule(name).resume()
+    _print_done(name, "resumed", as_json=as_json)
+
+
+@click.command("trigger", epilog=TRIGGER_EPILOG, context_settings=CONTEXT)
+@click.argument("name")
+@click.option("--at", metavar="ISO", help="When it is due; at once if not given.")
+@click.option("--in", "delay", metavar="DUR", help="The same as a while from now.")
+@click.option("--force", is_flag=True, help="Whatever the schedule's overlap says.")
+@url_option
+@json_option
+def trigger_command(
+    name: str,
+    *,
+    at: str | None,
+    delay: str | None,
+    force: bool,
+    url: str | None,
+    as_json: bool,
+) -> None:
+    """Make one run of the schedule NAME by hand."""
+    if at is not None and delay is not None:
+        raise click.UsageError("say when, once: --at ISO or --in DUR")
+    when: When | None = at if delay is None else f"+{delay}"
+    with Client(url) as client:
+        run_id = client.schedule(name).trigger(at=when, force=force)
+    _print_runs_made(name, [run_id], "triggered", as_json=as_json)
+
+
+@click.command("backfill", epilog=BACKFILL_EPILOG, context_settings=CONTEXT)
+@click.argument("name")
+@click.argument("start", metavar="FROM")
+@click.argument("end", metavar="TO")
+@click.option("--dry-run", is_flag=True, help="Only say which runs.")
+@click.option("--reverse", is_flag=True, help="The newest first.")
+@click.option("--active", type=click.IntRange(1), help="At most so many at once.")
+@url_option
+@json_option
+def backfill_command(
+    name: str,
+    start: str,
+    end: str,
+    *,
+    dry_run: bool,
+    reverse: bool,
+    active: int | None,
+    url: str | None,
+    as_json: bool,
+) -> None:
+    """Make the runs of NAME from FROM to TO that are not in its history."""
+    with Client(url) as client:
+        made = client.schedule(name).backfill(
+            start, end, dry_run=dry_run, reverse=reverse, active=active
+        )
+    word = "would be made" if dry_run else "made"
+    _print_runs_made(name, made, word, as_json=as_json)
+    if dry_run:
+        click.echo(f"{len(made)} runs. Nothing was changed (--dry-run).", err=True)
+
+
+@click.command("runs", epilog=RUNS_EPILOG, context_settings=CONTEXT)
+@click.argument("name")
+@click.option("--date", help="Only those for this logical date: 2026-12-07.")
+@click.option("--limit", type=click.IntRange(1), default=20, show_default=True, help="Most rows.")
+@url_option
+@json_option
+def runs_command(
+    name: str, *, date: str | None, limit: int, url: str | None, as_json: bool
+) -> None:
+    """List the runs of the schedule NAME, the newest first."""
+    with Client(url) as client:
+        found = list(islice(client.schedule(name).runs(date=date), limit + 1))
+    more = len(found) > limit
+    found = found[:limit]
+    if as_json:
+        print_json({"name": name, "items": [run.fields for run in found], "more": more})
+        return
+    print_table(RUNS_HEADER, [_run_row(run) for run in found])
+    if more:
+        click.echo(f"there are more: --limit {2 * limit}", err=True)
+
+
+def _run_row(run: ScheduleRun) -> tuple[str, ...]:
+    name = run.run_id
+    if run.count > 1:
+        name += f" .. {iso(round(run.last.timestamp() * 1000))}"
+    return (name, run.date, run.outcome, str(run.count), run.reason or "")
+
+
+@click.command("rerun", epilog=RERUN_EPILOG, context_settings=CONTEXT)
+@click.argument("name")
+@click.argument("date")
+@click.option("--downstream", is_flag=True, help="Also everything that waits for it.")
+@url_option
+@json_option
+def rerun_command(
+    name: str, date: str, *, downstream: bool, url: str | None, as_json: bool
+) -> None:
+    """Run the logical date DATE of the schedule NAME again."""
+    with Client(url) as client:
+        made = client.schedule(name).rerun(date, downstream=downstream)
+    _print_runs_made(name, made, "made", as_json=as_json)
+
+
+@click.command("mark", epilog=MARK_EPILOG, context_settings=CONTEXT)
+@click.argument("run")
+@click.argument("verdict", type=click.Choice(["succeeded", "failed"]))
+@click.option("--note", help="Why, for whoever looks.")
+@url_option
+@json_option
+def mark_command(
+    run: str, verdict: str, *, note: str | None, url: str | None, as_json: bool
+) -> None:
+    """Say how RUN shall count from now on, for those that wait for it."""
+    with Client(url) as client:
+        client.mark_run(run, cast("Verdict", verdict), note)
+    _print_done(run, f"marked {verdict}", as_json=as_json)
+
+
+def _print_done(name: str, word: str, *, as_json: bool) -> None:
+    if as_json:
+        print_json({"name": name, "word": word})
+    else:
+        print_table(("NAME", "WHAT"), [(name, word)])
+
+
+def _print_runs_made(name: str, runs: list[str], word: str, *, as_json: bool) -> None:
+    if as_json:
+        print_json({"name": name, "word": word, "items": runs})
+    else:
+        print_table(("RUN", "WHAT"), [(run, word) for run in runs])
+
+
+RUN_COMMANDS: Final[tuple[click.Command, ...]] = (
+    pause_command,
+    resume_command,
+    trigger_command,
+    backfill_command,
+    runs_command,
+    rerun_command,
+    mark_command,
+)
