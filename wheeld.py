@@ -149,6 +149,7 @@ COMMANDS = {
     "schedule": ("wheel.commands.schedule:schedule_command", "Schedule one job."),
     "jobs": ("wheel.commands.jobs:jobs_group", "List jobs and look at one."),
     "cron": ("wheel.commands.cron:cron_group", "Make schedules and see to their runs."),
+    "apply": ("wheel.commands.apply:apply_command", "Make the schedules of a file."),
     "dag": ("wheel.commands.dag:dag_group", "Look at schedules that run after one another."),
     "save": ("wheel.commands.save:save_command", "Make a checkpoint."),
     "backup": ("server.commands.backup:backup_command", "Copy a store into one file."),

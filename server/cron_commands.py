@@ -43,9 +43,9 @@ TOKEN_BYTES_MAX: Final = 64
 DATE_BYTES_MAX: Final = 64
 RUN_BYTES_MAX: Final = 240
 PAGE: Final = 50
-PAGE_MAX: Final = 200
+PAGE_MAX: Final = 100  # rows that are made in 2 ms or so
 NEXT: Final = 5
-NEXT_MAX: Final = 1_000
+NEXT_MAX: Final = 100
 NOW: Final = Moment(ms=0, from_now=True)
 FIRST_PAGE: Final = "0"
 LAST_PAGE: Final = "0"
@@ -147,7 +147,7 @@ class CronCommands:
             raise RefusedError(
                 "UNKNOWN_COMMAND", f'CRON has no subcommand "{show(args[0])}"; {advice}'
             )
-        words = Words(f"CRON {word}", args[1:])
+        words = Words(f"CRON {word}", args[1:], SUBCOMMANDS[word][0])
         try:
             return Outcome(value=command(words, session.user), gated=True)
         except CycleError as error:

@@ -69,6 +69,7 @@ class Schedules:
         """Take a turn if there is work; True: the core has to go on because of it."""
         if not self._is_loaded:
             return False
+        lsn = self._core.lsn()
         took = self._more or self._core.wants_python()
         if took:
             self._more = self._turn()
@@ -80,7 +81,8 @@ class Schedules:
         if took or alarms != self._wakes:
             self._wakes = alarms
             self._core.set_alarms(*alarms)
-        return took or self._more
+        # A batch that was refused leaves what asked for a turn: it waits for its second.
+        return self._more or self._core.lsn() != lsn
 
     def _turn(self) -> bool:
         """Take a turn; True: there is more to do."""

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from server.answers import Outcome
 from server.control import Control, Identity
-from server.daemon import Shown
+from server.shown import Shown
 from server.settings import Settings
 from server.signin import SignIn
 from server.state import State

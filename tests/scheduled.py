@@ -38,9 +38,9 @@ class Scheduling:
     It counts no time of its own: a slice is as long as the work there is.
     """
 
-    def __init__(self, bench: Bench) -> None:
+    def __init__(self, bench: Bench, *, strict: bool = False) -> None:
         self.bench = bench
-        self.scheduler = Scheduler(bench.core, clock_ns=lambda: 0)
+        self.scheduler = Scheduler(bench.core, clock_ns=lambda: 0, strict_handlers=strict)
         for _ in self.scheduler.load():
             pass
         self.commands = CronCommands(
@@ -82,7 +82,8 @@ class World:
         self._attach()
 
     def _attach(self):
-        self.scheduling = Scheduling(self.bench)
+        strict = self.bench.options.strict_handlers
+        self.scheduling = Scheduling(self.bench, strict=strict)
         self.bench.python = self.scheduling.answer
         self.conn: Fed = self.bench.open()
         self.settle()
@@ -168,7 +169,7 @@ class World:
         return self.pairs(self.cron("GET", name))
 
     def names(self):
-        cursor, rows = self.cron("LIST COUNT 200")
+        cursor, rows = self.cron("LIST COUNT 100")
         assert cursor == "0"
         return [self.pairs(row)["name"] for row in rows]
 
@@ -176,7 +177,7 @@ class World:
         """Return the whole history, the newest first."""
         found, cursor = [], "0"
         while True:
-            cursor, rows = self.cron("RUNS", name, "COUNT", 200, "CURSOR", cursor)
+            cursor, rows = self.cron("RUNS", name, "COUNT", 100, "CURSOR", cursor)
             found += [{"count": 1, "reason": None, **self.pairs(row)} for row in rows]
             if cursor == "0":
                 return found

@@ -1,5 +1,6 @@
 """A core with a scheduler, whose time, workers and crashes a test moves by hand."""
 
+from dataclasses import replace
 from typing import Any
 
 from tests.asking import code, codes, leased, replies, text
@@ -7,7 +8,8 @@ from tests.fed import TERM, WALL_MS, Bench, Fed
 from wheel.engine.core import Core
 from wheel.engine.definition import Definition
 from wheel.engine.facts import Clocks
-from wheel.engine.scheduler import RunRow, Scheduler
+from wheel.engine.scheduler import Scheduler
+from wheel.engine.shown import RunRow
 from wheel.wire import Reply
 
 TURNS_MAX = 100_000
@@ -27,13 +29,13 @@ class Clockwork(Bench):
     def __init__(self, **options: Any) -> None:
         super().__init__(**options)
         self.seen: list[tuple[str, dict[str, object]]] = []
-        self.term = TERM
-        self.mono_ms = self.boot_ms
+        self.terms = [(0, TERM)]  # from which frame on
+        self.mono_ms: int = self.boot_ms
         self.rel_first_ms = WALL_MS - self.boot_ms
         self.scheduler = self.make()
 
     def clocks(self) -> Clocks:
-        mono_ms = getattr(self, "mono_ms", self.boot_ms)
+        mono_ms: int = getattr(self, "mono_ms", self.boot_ms)
         return Clocks(wall_ms=self.wall_ms, boot_ms=self.boot_ms, mono_ms=mono_ms)
 
     def make(self) -> Scheduler:
@@ -47,11 +49,13 @@ class Clockwork(Bench):
     def turns(self) -> tuple[int | None, int | None]:
         """Take turns until there is nothing to do now; return when there is next."""
         for _ in range(TURNS_MAX):
+            lsn = self.core.lsn()
             turn = self.scheduler.turn()
+            idle = self.core.lsn() == lsn and not turn.more
             self.core.set_alarms(turn.wall_ms, turn.rel_ms)
             self.settle()
             self.seen += [(event.name, dict(event.fields)) for event in self.scheduler.events()]
-            if not turn.more and not self.core.wants_python():
+            if idle:
                 return turn.wall_ms, turn.rel_ms
         raise AssertionError("the turns come to no end")
 
@@ -100,23 +104,65 @@ class Clockwork(Bench):
         """Start anew from what was durable, after a while."""
         self.settle()
         before = self.core.state_hash()
-        kept = self.frames if frames is None else self.frames[:frames]
+        if frames is not None:
+            del self.frames[frames:]
+            self.terms = [(first, term) for first, term in self.terms if first <= frames]
         self.core.close()
-        self.frames = list(kept)
         self.core = Core(self.options)
-        for frame in self.frames:
-            self.core.replay(frame, term=self.term)
+        self._replay(self.core)
         if frames is None:
             assert self.core.state_hash() == before
         self.wall_ms += down_ms
         self.boot_ms += down_ms
         self.mono_ms += down_ms
-        self.term += 1
+        term = self.terms[-1][1] + 1
+        self.terms.append((len(self.frames), term))
         rel_ms = self.boot_ms + self.rel_first_ms
-        self.core.start(term=self.term, rel_ms=rel_ms, clocks=self.clocks())
+        self.core.start(term=term, rel_ms=rel_ms, clocks=self.clocks())
         self.core.tick(self.clocks())
         assert self.core.check() == 0
         self.scheduler = self.make()
+
+    def _replay(self, core: Core) -> None:
+        starts = dict(self.terms)
+        term = TERM
+        for number, frame in enumerate(self.frames):
+            term = starts.get(number, term)
+            core.replay(frame, term=term)
+
+    def check(self) -> None:
+        """Every invariant holds, and a replay of the frames gives the same state."""
+        assert self.core.check() == 0
+        self.settle()
+        with Core(self.options) as other:
+            self._replay(other)
+            assert other.state_hash() == self.core.state_hash()
+
+    def snapshot(self) -> list[object]:
+        """Return all that memory knows of schedules and their runs."""
+        planner = self.scheduler.planner
+        planner.look()
+        found: list[object] = []
+        for entry in planner.store.all():
+            live = sorted(
+                (run.id, run.label, run.job_id, run.stands, run.alone) for run in entry.all_live()
+            )
+            # Of a job that was retried a start sees the new due time only.
+            rows = [
+                row if row.ended_ms else replace(row, due_ms=0) for row in self.runs(entry.name)
+            ]
+            found.append(
+                (
+                    replace(self.scheduler.get(entry.name), served=False),
+                    entry.done_ms,
+                    entry.extra,
+                    entry.linked,
+                    entry.listed_ms,
+                    live,
+                    rows,
+                )
+            )
+        return found
 
     # ---------------------------------------------------------------- asking
 
@@ -154,10 +200,9 @@ class Hand(Fed):
         [reply] = replies(self.ask(line))
         return reply
 
-    def take_jobs(self, handlers: str = "h", count: int = 1000, **more: int) -> list[str]:
+    def take_jobs(self, handlers: str = "h", *, for_ms: int = 60_000) -> list[str]:
         """Return the run ids of the jobs that are there, which it now holds."""
-        words = " ".join(f"{name.upper()} {value}" for name, value in more.items())
-        reply = self.say(f"LEASE {handlers} COUNT {count} {words}")
+        reply = self.say(f"LEASE {handlers} COUNT 1000 FOR {for_ms}")
         assert isinstance(reply, list), reply
         taken: list[str] = []
         for job in reply:

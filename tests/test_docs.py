@@ -21,6 +21,7 @@ from wheeld import COMMANDS
 
 README = ROOT / "README.md"
 PROTOCOL = ROOT / "PROTOCOL.md"
+SCHEDULES = ROOT / "docs" / "schedules.md"
 ARCHITECTURE = ROOT / "ARCHITECTURE.md"
 DOCUMENTS = sorted(ROOT.glob("*.md")) + sorted(ROOT.glob("docs/*.md"))
 
@@ -239,6 +240,41 @@ def test_the_python_of_the_readme_gives_what_its_comments_say(shell):
         line = next(line for line in code.text.splitlines() if line.endswith(comment))
         program = program.replace(line, f"print(repr({expression}))")
     ast.parse(program)
+    output = run_python(shell, program)
+    for value, (_, comment) in zip(output.splitlines(), said, strict=True):
+        assert re.match(rf"{re.escape(value)}(;|:|$)", comment), (value, comment)
+
+
+# ---------------------------------------------------------------- docs/schedules.md
+
+
+@pytest.mark.crash
+def test_the_schedules_page_runs_as_shown(shell):
+    """In the order of the page: each block of Python in one process, each command in a shell."""
+    text = SCHEDULES.read_text(encoding="utf-8")
+    found = sorted(
+        [*blocks(SCHEDULES, "python"), *blocks(SCHEDULES, "console")], key=lambda block: block.line
+    )
+    assert len(found) == text.count("```python\n") + text.count("```console\n") >= 6
+    header = ""
+    for block in found:
+        if block.language == "console":
+            for command, documented in steps(block.text):
+                shell.run(command, documented)
+            continue
+        said = re.findall(r"^([^#=\s][^#=\n]*?)  # ([^\n]+)$", block.text, re.MULTILINE)
+        said = [(code, value) for code, value in said if "nightly" not in code]
+        program = header + block.text
+        for expression, comment in said:
+            program = program.replace(f"{expression}  # {comment}", f"print(repr({expression}))")
+        output = run_python(shell, program)
+        for value, (_, comment) in zip(output.splitlines(), said, strict=True):
+            assert re.match(rf"{re.escape(value)}(;|:|$)", comment), (value, comment)
+        header = header or "import wheeld as wheel\n\n"
+
+
+def run_python(shell: Shell, program: str) -> str:
+    """Return what a program prints, run against the shell's server."""
     done = subprocess.run(
         [sys.executable, "-c", program],
         cwd=shell.folder,
@@ -249,8 +285,7 @@ def test_the_python_of_the_readme_gives_what_its_comments_say(shell):
         timeout=60,
     )
     assert done.returncode == 0, done.stderr
-    for value, (_, comment) in zip(done.stdout.splitlines(), said, strict=True):
-        assert re.match(rf"{re.escape(value)}(;|:|$)", comment), (value, comment)
+    return done.stdout
 
 
 # ---------------------------------------------------------------- ARCHITECTURE.md

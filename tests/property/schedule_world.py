@@ -72,10 +72,10 @@ class World:
     # ---------------------------------------------------------------- what is there
 
     def entries(self) -> list[Entry]:
-        return list(self.scheduler._planner.store.all())
+        return list(self.scheduler.planner.store.all())
 
     def entry(self, name: str) -> Entry:
-        entry = self.scheduler._planner.store.get(name)
+        entry = self.scheduler.planner.store.get(name)
         assert entry is not None, name
         return entry
 
@@ -106,7 +106,7 @@ class World:
         self.scheduler.set(definition)
         self.bench.settle()
         entry = self.entry(definition.name)
-        rule = (definition.rule, definition.tz, entry.since_ms)
+        rule = (definition.rule, definition.max_runs, entry.since_ms)
         if self.rules.get(definition.name) != rule:
             self.rules[definition.name] = rule
             self.bases[definition.name] = Base(entry.done_ms, self.decided(entry))
@@ -119,6 +119,7 @@ class World:
         self.bench.settle()
         for known in (self.rules, self.bases):
             known.pop(name, None)
+        self.fates = {key: fate for key, fate in self.fates.items() if key[0] != name}
         self.turn()
 
     def trigger(self, name: str) -> None:
@@ -241,7 +242,7 @@ class World:
         ids = {run.job_id: run for _entry, run in self.live()}
         orphans = {
             run.job_id: run
-            for runs in self.scheduler._planner.store.orphans.values()
+            for runs in self.scheduler.planner.store.orphans.values()
             for run in runs.values()
         }
         known = ids | orphans
@@ -260,12 +261,13 @@ class World:
                 self.crowded.add(entry.name)
             elif active <= 1:
                 self.crowded.discard(entry.name)
-            assert active <= 1 or entry.name in self.crowded, entry
+            # A rule edited under a backfill ends that, and what of it was handed out counts then.
+            assert active <= 1 or entry.name in self.crowded | self.backfilled, entry
             assert active or not waiting or entry.paused, entry
 
     def check_held(self) -> None:
         """What holds a run is what a judge says who sees it for the first time."""
-        planner = self.scheduler._planner
+        planner = self.scheduler.planner
         judge = Judge(planner.known, Dates(planner.known.schedule))
         for entry, run in self.live():
             if run.stands is Stands.HELD:

@@ -132,8 +132,8 @@ class Machine(RuleBasedStateMachine):
         self.world.end(pick, how, turn=False)
         self.world.crash(minutes * MINUTE_MS, settled=False)
 
-    @rule(definition=definitions(), minutes=st.sampled_from([1, 10]))
-    def run_out_of_room(self, definition: Definition, minutes: int) -> None:
+    @rule(minutes=st.sampled_from([1, 10]))
+    def run_out_of_room(self, minutes: int) -> None:
         """What is refused changes nothing, and what was due then is late, not missed."""
         self.world.room(enough=False)
         before = self.world.picture()

@@ -130,6 +130,17 @@ def test_a_backoff_and_the_rest_of_the_job_options_arrive():
     assert read(Definition(name="n", rule="@daily", handler="h").words()).dry is False
 
 
+def test_a_backoff_without_a_cap_is_capped_at_an_hour_or_at_its_base():
+    for base_ms, max_ms in ((1_000, 3_600_000), (7_200_000, 7_200_000)):
+        spec = wire(f"n @daily h {{}} BACKOFF fixed {base_ms}")
+        assert spec.backoff == Retrying(kind="fixed", base_ms=base_ms, max_ms=max_ms)
+
+
+def test_a_name_that_is_waited_for_twice_is_sent_once():
+    definition = Definition(name="n", rule="-", handler="h", options={"after": ["a", "b", "a"]})
+    assert read(definition.words()).after == ("a", "b")
+
+
 def test_every_option_is_read_whatever_its_case_and_order():
     spec = wire(
         "n @daily h {} group g TIMEOUT 0 after 2 a b catchup all max 5 window 9 Dst literal"
@@ -207,6 +218,8 @@ def test_a_refusal_names_the_field_the_value_and_what_to_write(line, code, value
         ([b"", b"@daily", b"h", b"{}"], "LIMIT", "0 bytes, not 1..160"),
         (["日".encode() * 54, b"@daily", b"h", b"{}"], "LIMIT", "162 bytes, not 1..160"),
         ([b"n", b"x" * 257, b"h", b"{}"], "LIMIT", "257 bytes, not 1..256"),
+        ([b"n", b"@daily", b" h", b"{}"], "SYNTAX", "a blank at an end"),
+        ([b"n", b"@daily", b"h ", b"{}"], "SYNTAX", "a blank at an end"),
         ([b"n", b"@daily", b"h", b"x" * 65_537], "LIMIT", "65537 bytes, the limit is 65536"),
         ([b"n", b"@daily", b"h", b"{}", b"META", b"x" * 1025], "LIMIT", "META has 1025 bytes"),
     ],

@@ -349,6 +349,20 @@ def test_o21_a_rule_that_is_wrong_is_refused_at_once_and_stores_nothing(world):
     assert world.names() == []
 
 
+def test_o21_a_handler_that_nobody_serves_is_shown_so_or_refused_where_that_is_asked_for(world):
+    world.cron("SET n", "@daily", "h", "{}")
+    assert world.get("n")["served"] == "never"
+    world.lease("h")
+    assert world.get("n")["served"] == "never", "a handler comes to be with its first job"
+    world.ask("HANDLER", "h", "RETRIES", 1)
+    assert world.get("n")["served"] == "yes"
+    strict = World(strict_handlers=True)
+    assert strict.refused("SET n", "@daily", "h", "{}") == "DENIED"
+    assert strict.cron("GET n") is None
+    strict.ask("HANDLER", "h", "RETRIES", 1)
+    assert strict.cron("SET n", "@daily", "h", "{}")[1] == "created"
+
+
 def test_what_start_end_and_a_number_of_runs_bound_ends_by_itself(world):
     start, end = at("9:00"), at("11:30")
     world.cron("SET n", "0 * * * *", "h", "{}", "START", start, "END", end, "OVERLAP", "allow")

@@ -1,7 +1,7 @@
-"""Offsets, local days and hours, and the delay of jitter."""
+"""Offsets, and local days and hours."""
 
 import zoneinfo
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from pathlib import Path
 from zoneinfo import ZoneInfo
 
@@ -10,7 +10,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from wheel import zones
-from wheel.spread import spread
 from wheel.zones import FIRST_S, LAST_S, exact, label, label_span, label_unit, zone
 
 HOUR_MS = 3_600_000
@@ -168,33 +167,6 @@ def test_a_moment_lies_in_the_span_of_its_label(tz, unix_ms, unit):
 def test_what_is_no_label_is_refused(text):
     with pytest.raises(ValueError, match=r"20|day|month|hour|iso|ISO"):
         label_span(zone("UTC"), text)
-
-
-# ------------------------------------------------------------------------------ jitter
-
-
-@given(st.text(max_size=20), st.integers(0, 1 << 47), st.integers(0, 10**9), st.integers(1, 10**9))
-def test_a_delay_stays_below_the_jitter_and_the_next_time(name, nominal_ms, jitter_ms, gap_ms):
-    delay_ms = spread(name, nominal_ms, jitter_ms, gap_ms)
-    assert 0 <= delay_ms <= jitter_ms
-    assert delay_ms < gap_ms
-    assert spread(name, nominal_ms, jitter_ms, gap_ms) == delay_ms
-
-
-def test_a_thousand_schedules_of_one_midnight_spread_evenly():
-    found = [spread(f"schedule-{at}", 0, 10_000) for at in range(1000)]
-    for tenth in range(10):
-        assert 60 < sum(tenth * 1000 <= delay < tenth * 1000 + 1000 for delay in found) < 150
-    assert len({spread("one", at, 1 << 40) for at in range(1000)}) == 1000
-
-
-def test_the_delay_never_changes():
-    """Moved runs would run twice or not at all after an upgrade."""
-    assert [spread("backup", 1_772_532_000_000, 300_000), spread("日報", 0, 300_000)] == [
-        222_799,
-        160_586,
-    ]
-    assert timedelta(milliseconds=spread("backup", 5, 0)) == timedelta(0)
 
 
 def test_a_time_beyond_labels_is_still_exact():

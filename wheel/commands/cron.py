@@ -12,6 +12,7 @@ import click
 
 from wheel.client import Client
 from wheel.commands.cron_runs import RUN_COMMANDS
+from wheel.commands.imports import IMPORT_COMMANDS
 from wheel.commands.lazy import CONTEXT
 from wheel.commands.output import (
     from_now,
@@ -259,7 +260,7 @@ def _value(name: str, value: object) -> str:
 @click.option("--tz", default="UTC", metavar="ZONE", show_default=True, help="The rule's zone.")
 @click.option("--from", "after", metavar="ISO", help="Begin there; now if not given.")
 @click.option(
-    "--count", type=click.IntRange(1, 1_000), default=3, show_default=True, help="How many times."
+    "--count", type=click.IntRange(1, 100), default=3, show_default=True, help="How many times."
 )
 @click.option("--dst", type=click.Choice(DST_RULES), help="What happens where clocks change.")
 @click.option("--name", help="Of the schedule it is for: what H stands for depends on it.")
@@ -321,7 +322,7 @@ def _print_explained(found: Explanation) -> None:
 @cron_group.command("next", epilog=NEXT_EPILOG, context_settings=CONTEXT)
 @click.argument("name")
 @click.option(
-    "--count", type=click.IntRange(1, 1_000), default=5, show_default=True, help="How many times."
+    "--count", type=click.IntRange(1, 100), default=5, show_default=True, help="How many times."
 )
 @url_option
 @json_option
@@ -376,5 +377,5 @@ def _fire_document(fire: Fire) -> Mapping[str, object]:
     return {"at": iso(at_ms), "local": fire.local, "due": iso(due_ms)}
 
 
-for _command in RUN_COMMANDS:
+for _command in (*RUN_COMMANDS, *IMPORT_COMMANDS):
     cron_group.add_command(_command)

@@ -10,18 +10,21 @@ from typing import Final
 import click
 
 from wheel.commands.lazy import CONTEXT
+from wheel.commands.machine import read_text
 from wheel.handlers import App
+from wheel.shell import Shell, read_allowed
 from wheel.worker import CONCURRENCY, CONCURRENCY_MAX, DRAIN, Worker
 
 EPILOG: Final = """\b
 Examples:
   wheeld work shop.jobs:app
   wheeld work shop.jobs:app --concurrency 20 --drain 25s
+  wheeld work --shell --shell-allow /etc/wheeld/commands
 """
 
 
 @click.command("work", epilog=EPILOG, context_settings=CONTEXT)
-@click.argument("target", metavar="MODULE:APP")
+@click.argument("target", metavar="[MODULE:APP]", required=False)
 @click.option("--url", envvar="WHEELD_URL", help="The server's, wheeld://[:token@]host:port.")
 @click.option(
     "--concurrency",
@@ -36,9 +39,12 @@ Examples:
 @click.option(
     "--handler", "handlers", multiple=True, help="Serve this handler only; may be repeated."
 )
+@click.option("--shell", is_flag=True, help="Serve shell.run too, which runs commands.")
+@click.option("--shell-allow", metavar="FILE", help="The commands that it may run, one a line.")
+@click.option("--shell-any", is_flag=True, help="It may run any command.")
 @click.option("-v", "--verbose", is_flag=True, help="Log more.")
 def work_command(
-    target: str,
+    target: str | None,
     *,
     url: str | None,
     concurrency: int,
@@ -46,18 +52,31 @@ def work_command(
     lease: str | None,
     name: str | None,
     handlers: tuple[str, ...],
+    shell: bool,
+    shell_allow: str | None,
+    shell_any: bool,
     verbose: bool,
 ) -> int:
     """Run the handlers of an application until SIGTERM or Ctrl-C.
 
     The first signal lets runs end for the time of --drain, the second hands them back at once.
+    Schedules made of a crontab need --shell, and --shell-allow or --shell-any; no app is needed
+    then.
     """
+    commands = _shell(shell_allow, any_command=shell_any) if shell else None
+    if (shell_allow or shell_any) and not shell:
+        raise click.UsageError("--shell-allow and --shell-any belong to --shell")
+    if target is None and not shell:
+        raise click.UsageError("say whose handlers: MODULE:APP, like shop.jobs:app, or --shell")
+    app = App() if target is None else load_app(target)
+    if commands is not None:
+        commands.register(app)
     logging.basicConfig(
         level=logging.DEBUG if verbose else logging.INFO,
         format="%(asctime)s %(levelname)s %(name)s %(message)s",
     )
     worker = Worker(
-        load_app(target),
+        app,
         url,
         concurrency=concurrency,
         drain=drain,
@@ -66,11 +85,19 @@ def work_command(
         handlers=handlers,
     )
     status = worker.run()
+    if commands is not None:
+        commands.kill_all()  # what still runs was handed back, another worker may begin it
     if worker.left_running:  # their threads cannot be ended, and exit would wait for some kinds
         logging.shutdown()
         sys.stdout.flush()
         os._exit(status)
     return status
+
+
+def _shell(allow: str | None, *, any_command: bool) -> Shell:
+    if (allow is None) != any_command:
+        raise click.UsageError("--shell needs --shell-allow FILE, or --shell-any, not both")
+    return Shell(None if allow is None else read_allowed(read_text(allow), allow))
 
 
 def load_app(target: str) -> App:

@@ -9,7 +9,16 @@ from wheel.engine.definition import TIME_MS_END, ScheduleError, check_note
 from wheel.engine.entries import Entry, Manual, Plan, changed_extra, plan_blob
 from wheel.engine.planner import Planner
 from wheel.engine.reruns import Reruns, own_label
-from wheel.engine.runs import Outcome, Run, RunRecord, Stands, parse_run_id, run_id, tag_parts
+from wheel.engine.runs import (
+    DROPPED,
+    Outcome,
+    Run,
+    RunRecord,
+    Stands,
+    parse_run_id,
+    run_id,
+    tag_parts,
+)
 from wheel.engine.tokens import Tokens
 from wheel.zones import label_unit
 
@@ -23,7 +32,7 @@ class ByHand:
     """What commands do to runs; see ``Scheduler`` for the words."""
 
     def __init__(self, planner: Planner, tokens: Tokens) -> None:
-        self._planner = planner
+        self.planner = planner
         self._tokens = tokens
 
     def trigger(
@@ -47,10 +56,10 @@ class ByHand:
         Raises:
             ScheduleError: it is refused.
         """
-        known = self._tokens.find(once, self._planner.look().rel_ms)
+        known = self._tokens.find(once, self.planner.look().rel_ms)
         if known is not None:
             return known[0]
-        entry, planner = self._planner.entry(name), self._planner
+        entry, planner = self.planner.entry(name), self.planner
         times = planner.look()
         nominal_ms = times.wall_ms if at_ms is None else at_ms
         if not 0 <= nominal_ms < TIME_MS_END:
@@ -70,7 +79,7 @@ class ByHand:
                 planner.plan_manual(entry, manual)
             else:
                 planner.start_manual(change, entry, manual)
-            self._tokens.put(change, once, [made_id], self._planner.look().rel_ms)
+            self._tokens.put(change, once, [made_id], self.planner.look().rel_ms)
             change.events.append(("run_triggered", {"run": made_id, "actor": actor}))
         return made_id
 
@@ -103,10 +112,10 @@ class ByHand:
         Raises:
             ScheduleError: it is refused.
         """
-        known = None if dry else self._tokens.find(once, self._planner.look().rel_ms)
+        known = None if dry else self._tokens.find(once, self.planner.look().rel_ms)
         if known is not None:
             return known
-        entry, planner = self._planner.entry(name), self._planner
+        entry, planner = self.planner.entry(name), self.planner
         planner.look()
         times = self._backfill_times(entry, from_ms, to_ms)
         if reverse:
@@ -129,7 +138,8 @@ class ByHand:
             change.touch(entry)
             change.put(PLAN, name.encode(), plan_blob(times))
             entry.set_plan(Plan(times=tuple(times), done=0, active=active or 1))
-            self._tokens.put(change, once, ids, self._planner.look().rel_ms)
+            entry.fill(min(times), max(times))
+            self._tokens.put(change, once, ids, self.planner.look().rel_ms)
             planner.dependencies.touch(name)
             change.events.append(
                 ("schedule_backfilled", {"schedule": name, "runs": len(ids), "actor": actor})
@@ -145,7 +155,7 @@ class ByHand:
             )
         if to_ms < from_ms:
             raise ScheduleError("SYNTAX", f"to {to_ms} is before from {from_ms}; turn them round")
-        now_ms = self._planner.now_ms(entry)
+        now_ms = self.planner.now_ms(entry)
         until_ms = min(to_ms, now_ms)
         if entry.next_ms is not None:
             until_ms = min(until_ms, entry.next_ms - 1)
@@ -156,14 +166,9 @@ class ByHand:
                 f"from {from_ms} to {to_ms} are {count} runs, at most {BACKFILL_MAX} are made by "
                 "one command; split it",
             )
-        taken = [
-            (fact.first_ms, fact.last_ms)
-            for fact in self._planner.known.runs(name, from_ms, until_ms + 1)
-            if fact.phase.value not in {"skipped", "missed"} or fact.first_ms == fact.last_ms
-        ]
-        singles = {first for first, last in taken if first == last}
+        known = _Recorded(self.planner.known.history(name), entry)
         found = entry.compiled.between(from_ms - 1, until_ms) if count else ()
-        return [ms for ms in found if ms not in singles]
+        return [ms for ms in found if known.may_be_made(ms)]
 
     def rerun(
         self, name: str, label: str, *, downstream: bool = False, once: str = "", actor: str = ""
@@ -181,11 +186,11 @@ class ByHand:
             ScheduleError: it is refused.
             InvalidRequest, LimitError: as ``Reruns.targets``.
         """
-        known = self._tokens.find(once, self._planner.look().rel_ms)
+        known = self._tokens.find(once, self.planner.look().rel_ms)
         if known is not None:
             return known
-        self._planner.entry(name)
-        planner = self._planner
+        self.planner.entry(name)
+        planner = self.planner
         planner.look()
         unit = unit_of(label)
         reruns = Reruns(planner.graph, planner.known, planner.dates)
@@ -193,7 +198,7 @@ class ByHand:
         ids: list[str] = []
         with planner.changing() as change:
             for target in targets:
-                entry = self._planner.entry(target.name)
+                entry = self.planner.entry(target.name)
                 change.touch(entry)
                 tag = self._repeat_tag(change, entry, target.nominal_ms)
                 due_ms = planner.due_ms(entry, target.nominal_ms)
@@ -208,7 +213,7 @@ class ByHand:
                     caught_up=True,
                 )
                 ids.append(run_id(target.name, target.nominal_ms, tag))
-            self._tokens.put(change, once, ids, self._planner.look().rel_ms)
+            self._tokens.put(change, once, ids, self.planner.look().rel_ms)
             change.events.append(
                 ("runs_repeated", {"schedule": name, "date": label, "runs": ids, "actor": actor})
             )
@@ -246,7 +251,7 @@ class ByHand:
         except ValueError as error:
             raise ScheduleError("SYNTAX", f"{error}; write an id that CRON RUNS shows") from None
         check_note(note)
-        entry, planner = self._planner.entry(name), self._planner
+        entry, planner = self.planner.entry(name), self.planner
         times = planner.look()
         live = (entry.live or {}).get((nominal_ms, tag))
         with planner.changing() as change:
@@ -295,7 +300,7 @@ class ByHand:
                     "CONFLICT", f"run {live.id!r} is being run; wait until it is over, or CANCEL it"
                 )
             if live.stands is Stands.HELD:
-                self._planner.let_go(change, live)
+                self.planner.let_go(change, live)
             change.end(entry, live)
             return RunRecord(
                 outcome=Outcome.CANCELLED,
@@ -309,12 +314,14 @@ class ByHand:
         for item in change.history(entry.name):
             if item.first_ms <= nominal_ms <= item.last_ms and history.tag_of(item) == tag:
                 return history.decode(item)
-        if tag or nominal_ms > self._planner.now_ms(entry) or self._is_to_come(entry, nominal_ms):
+        to_come = nominal_ms > self.planner.now_ms(entry) or self._is_to_come(entry, nominal_ms)
+        # What waits for it on a date where it has no run can only go on by this.
+        asked = self.planner.graph.waiting(entry.name) or _was_due(entry, nominal_ms)
+        if tag or to_come or not asked:
             raise ScheduleError(
                 "UNKNOWN", f"run {run_id(entry.name, *key)!r} is not known; see CRON RUNS"
             )
-        # Also where the rule has no time: what waits for a run of that date goes on.
-        label = own_label(self._planner.known, self._planner.dates, entry, nominal_ms)
+        label = own_label(self.planner.known, self.planner.dates, entry, nominal_ms)
         return RunRecord(
             outcome=Outcome.MISSED, first_ms=nominal_ms, last_ms=nominal_ms, label=label
         )
@@ -327,6 +334,13 @@ class ByHand:
         return entry.compiled.next_ms(nominal_ms - 1) == nominal_ms
 
 
+def _was_due(entry: Entry, nominal_ms: int) -> bool:
+    """Return whether a nominal time is the rule's, and passed since that is in force."""
+    rule = entry.rule
+    has_it = rule is not None and rule.next_ms(nominal_ms - 1) == nominal_ms
+    return has_it and nominal_ms >= entry.since_ms
+
+
 def unit_of(label: str) -> str:
     """Return whether a label is a day, an hour or an exact moment.
 
@@ -337,3 +351,29 @@ def unit_of(label: str) -> str:
         return label_unit(label)
     except ValueError as error:
         raise ScheduleError("SYNTAX", str(error)) from None
+
+
+class _Recorded:
+    """Which nominal times of a schedule have a run, or had one."""
+
+    def __init__(self, items: list[history.Item], entry: Entry) -> None:
+        self._entry = entry
+        self._dropped: list[tuple[int, int]] = []
+        self._runs = {run.nominal_ms for run in entry.all_live() if not run.tag}
+        for item in items:
+            record = history.decode(item)
+            if record.tag:
+                continue
+            if record.outcome in DROPPED and not record.job_id:
+                self._dropped.append((record.first_ms, record.last_ms))
+            else:
+                self._runs.add(record.first_ms)
+        plan = entry.extra.plan
+        self._runs.update(() if plan is None else plan.times)
+
+    def may_be_made(self, ms: int) -> bool:
+        """Return whether a time has no run yet: it was dropped, or never decided."""
+        if ms in self._runs:
+            return False
+        was_dropped = any(first <= ms <= last for first, last in self._dropped)
+        return was_dropped or not self._entry.was_filled(ms)

@@ -5,6 +5,7 @@ is saved first. ``commit`` submits all of it as one batch. If the core refuses t
 no disk), memory is put back, and nothing happened.
 """
 
+import struct
 from collections.abc import Callable, Mapping
 from typing import Final, Protocol
 
@@ -260,20 +261,16 @@ class Change:
             undo()
 
 
-def _put(kind: int, key: bytes, blob: bytes) -> bytes:
-    """Return a PUT record."""
-    size = 8 + 1 + 2 + len(key) + (4 + len(blob) if blob else 0)
-    mask = _M_REASON | _M_NAME | (_M_BLOB if blob else 0)
-    parts = [
-        size.to_bytes(4, "little"),
-        (Kind.PUT | mask << 8).to_bytes(4, "little"),
-        bytes((kind,)),
-        len(key).to_bytes(2, "little"),
-        key,
-    ]
-    if blob:
-        parts += (len(blob).to_bytes(4, "little"), blob)
-    return b"".join(parts)
-
-
 _M_REASON, _M_NAME, _M_BLOB = 1 << 12, 1 << 22, 1 << 23
+_PUT: Final = struct.Struct("<IIBH")
+_PUT_BLOB: Final = int(Kind.PUT) | (_M_REASON | _M_NAME | _M_BLOB) << 8
+_PUT_EMPTY: Final = int(Kind.PUT) | (_M_REASON | _M_NAME) << 8
+
+
+def _put(kind: int, key: bytes, blob: bytes) -> bytes:
+    """Return a PUT record: REASON, NAME and BLOB; an empty blob is left out."""
+    size = _PUT.size + len(key)
+    if not blob:
+        return _PUT.pack(size, _PUT_EMPTY, kind, len(key)) + key
+    head = _PUT.pack(size + 4 + len(blob), _PUT_BLOB, kind, len(key))
+    return b"".join((head, key, len(blob).to_bytes(4, "little"), blob))

@@ -30,11 +30,11 @@ class Date(StrEnum):
 class Rule(Protocol):
     """The nominal times of a schedule, whatever its START and END are."""
 
-    def next_ms(self, after_ms: int) -> int | None:
+    def next_ms(self, after_ms: int, /) -> int | None:
         """Return the first nominal time behind after_ms; None: there is none."""
         ...
 
-    def latest_before(self, ms: int) -> int | None:
+    def latest_before(self, ms: int, /) -> int | None:
         """Return the last nominal time before ms; None: there is none."""
         ...
 

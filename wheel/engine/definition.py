@@ -263,6 +263,8 @@ _FIXED_EXPIRE: Final = struct.Struct("<IIqBBq")
 _U16: Final = struct.Struct("<H")
 _U32: Final = struct.Struct("<I")
 
+_CREATED: Final = int(Kind.CREATED)
+_REL, _EXPIRE_REL = int(Flag.REL), int(Flag.EXPIRE_REL)
 _M_DUE, _M_FLAGS, _M_PRIORITY, _M_EXPIRE = 1 << 1, 1 << 3, 1 << 6, 1 << 13
 _M_PAYLOAD, _M_META, _M_GROUP, _M_OWNER = 1 << 15, 1 << 18, 1 << 19, 1 << 20
 _M_NAME, _M_BLOB = 1 << 22, 1 << 23
@@ -299,14 +301,14 @@ class Template(NamedTuple):
         size = len(self.prefix) + len(owner) + len(self.suffix) + 2
         if not self.expire_ms:
             head = _FIXED.pack(
-                _FIXED.size + size, Kind.CREATED | self.mask << 8, due_ms, flags, self.priority
+                _FIXED.size + size, _CREATED | self.mask << 8, due_ms, flags, self.priority
             )
         else:
-            if flags & Flag.REL:
-                flags |= Flag.EXPIRE_REL
+            if flags & _REL:
+                flags |= _EXPIRE_REL
             head = _FIXED_EXPIRE.pack(
                 _FIXED_EXPIRE.size + size,
-                Kind.CREATED | (self.mask | _M_EXPIRE) << 8,
+                _CREATED | (self.mask | _M_EXPIRE) << 8,
                 due_ms,
                 flags,
                 self.priority,
@@ -342,6 +344,8 @@ def _settings_bytes(settings: Settings) -> bytes:
         for name, default in _DEFAULTS.items()
         if (value := getattr(settings, name)) != default
     }
+    if settings.zone == settings.tz:
+        said.pop("zone", None)
     return json.dumps(said, ensure_ascii=False, sort_keys=True, separators=(",", ":")).encode()
 
 
@@ -439,9 +443,8 @@ def _read_settings(data: bytes) -> Settings:
     for name, kind in _ENUMS.items():
         if name in said:
             said[name] = kind(str(said[name]))
-    names = said.get("after")
-    if isinstance(names, list):
-        said["after"] = tuple(names)
+    said.setdefault("zone", said.get("tz", "UTC"))
+    said["after"] = tuple(json.loads(data).get("after", ()))
     return Settings(**said)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 
 

@@ -5,6 +5,7 @@ nothing else, and the state, which changes with every run. Two hundred thousand 
 small: slots, shared settings, and one ``Extra`` for what few of them have.
 """
 
+import functools
 import json
 import struct
 from collections.abc import Iterable
@@ -17,7 +18,8 @@ from wheel.engine.dag import AfterRule
 from wheel.engine.dates import Date
 from wheel.engine.definition import Settings
 from wheel.engine.runs import Run, Stands
-from wheel.zones import Unit, label, label_span, zone
+from wheel.zones import Unit, label_span, zone
+from wheel.zones import label as label_in
 
 NO_PRINT: Final = bytes(8)  # of a schedule whose times depend on no zone
 
@@ -25,6 +27,7 @@ _FORMAT: Final = 1
 _STATE: Final = struct.Struct("<BBqqqqqIIIIII8s")
 _PAUSED, _DROPPING = 1, 2
 _NEVER: Final = -1
+FILLED_MAX: Final = 50
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,6 +70,7 @@ class ExtraChanges(TypedDict, total=False):
     manual: tuple[Manual, ...]
     plan: Plan | None
     repeats: tuple[tuple[int, str, int], ...]
+    filled: tuple[tuple[int, int], ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,6 +85,8 @@ class Extra:
         manual: runs to come that were triggered by hand.
         plan: of a backfill.
         repeats: nominal time, tag of the run repeated, and how often it was.
+        filled: stretches [first, last] whose runs were made before, by a backfill or by a rule that
+            is not in force any more; a run of theirs that is in no record is gone from the history.
     """
 
     paused_ms: int = 0
@@ -90,6 +96,7 @@ class Extra:
     manual: tuple[Manual, ...] = ()
     plan: Plan | None = None
     repeats: tuple[tuple[int, str, int], ...] = ()
+    filled: tuple[tuple[int, int], ...] = ()
 
 
 NOTHING: Final = Extra()
@@ -99,6 +106,18 @@ def changed_extra(extra: Extra, **changes: Unpack[ExtraChanges]) -> Extra:
     """Return it with changes; ``NOTHING`` if nothing is left."""
     changed = replace(extra, **changes)
     return NOTHING if changed == NOTHING else changed
+
+
+@functools.lru_cache(maxsize=1024)
+def _shared(print_of_zone: bytes) -> bytes:
+    """Return the same object for the same bytes."""
+    return print_of_zone
+
+
+@functools.lru_cache(maxsize=4096)
+def _label(zone_name: str, nominal_ms: int, date: Date) -> str:
+    """Return a label; many schedules ask for the same one."""
+    return label_in(zone(zone_name), nominal_ms, _UNITS[date])
 
 
 class Where:
@@ -111,12 +130,12 @@ class Where:
 
     def label(self, nominal_ms: int, date: Date) -> str:
         """Return the label of a moment."""
-        return label(self._zone, nominal_ms, _UNITS[date])
+        return label_in(self._zone, nominal_ms, _UNITS[date])
 
-    def span(self, text: str, date: Date) -> tuple[int, int]:
+    def span(self, label: str, date: Date) -> tuple[int, int]:
         """Return the first moment that may have the label, and the first behind all that may."""
         del date  # seen from the label's form
-        return label_span(self._zone, text) or (0, 0)
+        return label_span(self._zone, label) or (0, 0)
 
 
 _UNITS: Final[dict[Date, Unit]] = {Date.DAY: "day", Date.HOUR: "hour", Date.EXACT: "exact"}
@@ -249,9 +268,29 @@ class Entry:
         """Begin, go on with or end a backfill."""
         self.extra = changed_extra(self.extra, plan=plan)
 
+    def fill(self, first_ms: int, last_ms: int) -> None:
+        """Note that the runs of a stretch were made."""
+        if last_ms < first_ms:
+            return
+        merged: list[tuple[int, int]] = []
+        for first, last in sorted((*self.extra.filled, (first_ms, last_ms))):
+            if merged and first <= merged[-1][1] + 1:
+                merged[-1] = (merged[-1][0], max(merged[-1][1], last))
+            else:
+                merged.append((first, last))
+        while len(merged) > FILLED_MAX:  # rather leave out than make twice
+            merged[:2] = [(merged[0][0], merged[1][1])]
+        self.extra = changed_extra(self.extra, filled=tuple(merged))
+
+    def was_filled(self, nominal_ms: int) -> bool:
+        """Return whether a nominal time was decided before, by its rule or otherwise."""
+        if self.settings.has_rule and self.since_ms <= nominal_ms <= self.done_ms:
+            return True
+        return any(first <= nominal_ms <= last for first, last in self.extra.filled)
+
     def label(self, nominal_ms: int) -> str:
         """Return the date that a run is for."""
-        return label(zone(self.settings.zone), nominal_ms, _UNITS[self.settings.date])
+        return _label(self.settings.zone, nominal_ms, self.settings.date)
 
     # ---------------------------------------------------------------- bytes
 
@@ -288,6 +327,7 @@ class Entry:
             raise ValueError(f"a state of format {layout}, this build reads format {_FORMAT}")
         self.next_ms = None if next_ms == _NEVER else next_ms
         self.fire_ms = None if fire_ms == _NEVER else fire_ms
+        self.print = _shared(self.print)
         if self.fire_ms == self.next_ms:
             self.fire_ms = self.next_ms  # one number in memory, not two
         self.last_success_ms = None if success_ms == _NEVER else success_ms
@@ -317,6 +357,8 @@ def _extra_bytes(extra: Extra) -> bytes:
         said["plan"] = [extra.plan.done, extra.plan.active]
     if extra.repeats:
         said["repeats"] = extra.repeats
+    if extra.filled:
+        said["filled"] = extra.filled
     if not said:
         return b""
     return json.dumps(said, ensure_ascii=False, separators=(",", ":")).encode()
@@ -337,6 +379,7 @@ def _read_extra(data: bytes) -> Extra:
         ),
         plan=Plan(times=(), done=done, active=active) if active else None,
         repeats=tuple((ms, tag, k) for ms, tag, k in said.get("repeats", ())),
+        filled=tuple((first, last) for first, last in said.get("filled", ())),
     )
 
 

@@ -330,3 +330,12 @@ class Right:
     form: str
     roles: int
     limited: bool
+
+
+class WhenFault(IntEnum):
+    """Why a text is no ``when`` (enum wd_when_error)."""
+
+    SYNTAX = 1
+    NAIVE = 2
+    SECONDS = 3
+    RANGE = 4

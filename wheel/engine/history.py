@@ -50,11 +50,10 @@ def split(blob: bytes) -> list[Item]:
     found: list[Item] = []
     at = 0
     while at < len(blob):
-        size, outcome, flags, first_ms, last_ms, count, _due, _started, ended_ms, *_ = (
-            _FIXED.unpack_from(blob, at)
-        )
+        fixed: tuple[int, ...] = _FIXED.unpack_from(blob, at)
+        size, outcome, flags, first_ms, last_ms, count = fixed[:6]
         found.append(
-            Item(OUTCOMES[outcome], first_ms, last_ms, count, ended_ms, flags, blob[at : at + size])
+            Item(OUTCOMES[outcome], first_ms, last_ms, count, fixed[8], flags, blob[at : at + size])
         )
         at += size
     return found

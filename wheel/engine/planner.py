@@ -24,7 +24,7 @@ from wheel.engine.runner import Core as RunnerCore
 from wheel.engine.runner import Event, Runner, Span
 from wheel.engine.runs import Outcome, Run, RunRecord, Stands, parse_owner
 
-SLICE_NS: Final = 1_000_000
+SLICE_NS: Final = 600_000
 ENDED_A_SLICE: Final = 64
 RETRY_MS: Final = 1_000
 
@@ -142,7 +142,6 @@ class Planner(Runner):
             with self.changing() as change:
                 while (entry := self.store.take_due(now_ms, rel=rel)) is not None:
                     taken.append(entry)
-                    change.touch(entry)
                     self._due(change, entry, now_ms)
                     if self._clock_ns() >= until_ns or change.bytes >= BATCH_BYTES_MAX:
                         break
@@ -157,6 +156,7 @@ class Planner(Runner):
         nominal_ms, fire_ms = entry.next_ms, entry.fire_ms
         assert nominal_ms is not None
         assert fire_ms is not None
+        change.touch(entry)
         most = entry.settings.max_runs
         if most is not None and entry.runs >= most:  # runs by hand have used it up meanwhile
             self.set_next(entry, nominal_ms)

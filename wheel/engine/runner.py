@@ -6,7 +6,7 @@ and when they are done it waits for its turn like any other.
 """
 
 import functools
-from collections.abc import Iterator, Mapping
+from collections.abc import Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Final, NamedTuple, Protocol
@@ -31,6 +31,8 @@ from wheel.engine.store import Store
 from wheel.graph import Graph
 
 SPANS_MAX: Final = 16
+# What calls for runs of schedules without a rule: a run was made, or its overlap policy dropped it.
+_FIRES: Final = frozenset({Phase.RUNNING, Phase.HELD, Phase.SKIPPED})
 
 
 class Core(ChangeCore, StoreCore, Protocol):
@@ -77,7 +79,7 @@ class Runner:
         self.dependencies = Dependencies(self.graph, self.known, self.dates)
         self.known.dependencies = self.dependencies
         self.ledger = Ledger(core, self.dependencies.keep_from)
-        self.counts = dict.fromkeys(
+        self.counts: dict[str, int] = dict.fromkeys(
             ("runs", "succeeded", "failed", "skipped", "missed", "caught_up", "refused"), 0
         )
         self._core = core
@@ -158,11 +160,13 @@ class Runner:
         """Let the next decision be about the first time after a moment."""
         entry.next_ms = self.next_time(entry, after_ms)
         entry.fire_ms = None if entry.next_ms is None else self.due_ms(entry, entry.next_ms)
+        if entry.next_ms is None and entry.linked:
+            self.dependencies.touch(entry.name)
 
     # ---------------------------------------------------------------- changes
 
     @contextmanager
-    def changing(self, *, gone: frozenset[str] = frozenset()) -> Iterator[Change]:
+    def changing(self, *, gone: frozenset[str] = frozenset()) -> Generator[Change]:
         """Give a change, and carry it out at the end.
 
         Args:
@@ -257,7 +261,9 @@ class Runner:
         change.touch(entry)
         run = Run(entry.name, nominal_ms, tag, due, own or entry.label(nominal_ms), alone=alone)
         # At the nominal time, whether its upstreams are done or not.
-        decision = START if alone else self._overlap(change, entry, caught_up=caught_up)
+        decision = START
+        if not alone and entry.live is not None:
+            decision = self._overlap(change, entry, caught_up=caught_up)
         if decision.act is Act.SKIP:
             gap = Gap(nominal_ms, nominal_ms, 1, decision.reason)
             self.drop(change, entry, gap, Outcome.SKIPPED, tag=tag, label=run.label)
@@ -269,7 +275,8 @@ class Runner:
             verdict = self.dependencies.verdict(entry.name, nominal_ms, own)
         if verdict.state is not Judged.RELEASE:
             run.stands = Stands.HELD
-        self._make(change, entry, run)
+        in_row = caught_up or alone
+        self._make(change, entry, run, in_row=in_row)
         if run.stands is Stands.HELD:
             held = HeldRun(name=run.name, nominal_ms=nominal_ms, own=own, verdict=verdict)
             self._hold(change, held)
@@ -278,16 +285,18 @@ class Runner:
 
     def _overlap(self, change: Change, entry: Entry, *, caught_up: bool) -> Decision:
         """Return what becomes of a run, having made room for it."""
-        if entry.live is None:
-            return Decision(Act.START)
         waiting = entry.standing(Stands.WAITING)
         decision = decide(
             entry.settings.overlap,
             active=len(entry.standing(Stands.ACTIVE)),
             waiting=len(waiting),
             caught_up=caught_up,
-            catching_up=any(run.nominal_ms <= entry.caught_ms for run in waiting if not run.tag)
-            and entry.settings.catch_up is CatchUp.ALL,
+            catching_up=entry.settings.catch_up is CatchUp.ALL
+            and any(
+                run.nominal_ms <= entry.caught_ms
+                for run in entry.all_live()
+                if not run.tag and not run.alone
+            ),
         )
         if decision.act is not Act.REPLACE:
             return decision
@@ -299,14 +308,16 @@ class Runner:
         left = entry.standing(Stands.ACTIVE) + entry.standing(Stands.WAITING)
         return Decision(Act.QUEUE if left else Act.START)
 
-    def _make(self, change: Change, entry: Entry, run: Run) -> None:
+    def _make(self, change: Change, entry: Entry, run: Run, *, in_row: bool) -> None:
         change.make(entry, run)
         entry.runs += 1
         if not run.tag:
             entry.dropping = False
+        if entry.runs == entry.settings.max_runs:
+            self.dependencies.touch(entry.name)  # no run of it is to come any more
         if entry.linked:
             phase = Phase.HELD if run.stands is Stands.HELD else Phase.RUNNING
-            self.tell(change, entry, run, phase)
+            self.tell(change, entry, run, phase, in_row=in_row)
 
     def _hold(self, change: Change, held: HeldRun) -> None:
         self.dependencies.hold(held)
@@ -439,8 +450,19 @@ class Runner:
 
     # ---------------------------------------------------------------- dependants
 
-    def tell(self, change: Change, entry: Entry, run: Run, phase: Phase) -> None:
-        """Have those judged anew that wait for a run, and make those that it calls for."""
+    def tell(
+        self, change: Change, entry: Entry, run: Run, phase: Phase, *, in_row: bool = False
+    ) -> None:
+        """Have those judged anew that wait for a run, and make those that it calls for.
+
+        Args:
+            change: that it is part of.
+            entry: the run's schedule.
+            run: the run.
+            phase: where it stands now.
+            in_row: it is one of several made at once, and so are those that it calls for: they go
+                one behind the other, or OVERLAP would drop all but the first.
+        """
         manual, repeat = tag_parts(run.tag)
         if manual or not entry.linked:
             return
@@ -455,6 +477,7 @@ class Runner:
                 by_hand=repeat > 0,
                 label=label,
             ),
+            in_row=in_row,
         )
 
     def tell_marked(self, change: Change, entry: Entry, record: RunRecord) -> None:
@@ -472,16 +495,17 @@ class Runner:
                 by_hand=True,
                 label=record.label if entry.rule is None else "",
             ),
+            in_row=True,
         )
 
-    def _tell(self, change: Change, entry: Entry, fact: RunFact) -> None:
+    def _tell(self, change: Change, entry: Entry, fact: RunFact, *, in_row: bool = False) -> None:
         self.dependencies.touch(entry.name, fact)
-        if fact.phase is Phase.MISSED:
+        if fact.phase not in _FIRES and not fact.by_hand:
             return
         for firing in self.dependencies.fires(entry.name, fact.first_ms, fact.label):
-            self._fire(change, firing)
+            self._fire(change, firing, in_row=in_row)
 
-    def _fire(self, change: Change, firing: Firing) -> None:
+    def _fire(self, change: Change, firing: Firing, *, in_row: bool) -> None:
         """Make the run of a schedule without a rule."""
         entry = self.store.get(firing.name)
         assert entry is not None, firing.name
@@ -491,7 +515,14 @@ class Runner:
             gap = Gap(firing.nominal_ms, firing.nominal_ms, 1, "paused")
             self.drop(change, entry, gap, Outcome.MISSED, label=firing.own)
         else:
-            self.start(change, entry, firing.nominal_ms, firing.nominal_ms, own=firing.own)
+            self.start(
+                change,
+                entry,
+                firing.nominal_ms,
+                firing.nominal_ms,
+                own=firing.own,
+                caught_up=in_row,
+            )
 
 
 def held_at(entry: Entry, nominal_ms: int) -> Run | None:

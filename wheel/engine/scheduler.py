@@ -3,11 +3,13 @@
 Identity is the name: setting the same definition again changes nothing and keeps what was counted.
 """
 
+import functools
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final, Protocol
 
 from wheel.engine.byhand import ByHand
+from wheel.engine.catchup import Gap
 from wheel.engine.change import DEFINITION, HISTORY, ONCE, PLAN, STATE, Change
 from wheel.engine.dag import refusal
 from wheel.engine.definition import (
@@ -58,8 +60,9 @@ class Scheduler(ByHand):
         self._core = core
         self._strict = strict_handlers
         super().__init__(Planner(core, clock_ns=clock_ns), Tokens())
-        self._shown = Shown(self._planner, core)
+        self._shown = Shown(self.planner, core)
         self._stale: deque[str] = deque()  # their zone's rules are others now
+        self._is_judged = False  # the held runs that a start has found
 
     # ---------------------------------------------------------------- start
 
@@ -69,7 +72,7 @@ class Scheduler(ByHand):
         Raises:
             Damaged: the table holds what no build has written.
         """
-        planner, store = self._planner, self._planner.store
+        planner, store = self.planner, self.planner.store
         tokens: list[tuple[bytes, bytes]] = []
         yield from store.load(self._core, tokens)
         planner.begin()
@@ -85,7 +88,7 @@ class Scheduler(ByHand):
         yield
 
     def _take_in(self, entry: Entry, prints: dict[str, bytes]) -> None:
-        planner = self._planner
+        planner = self.planner
         settings = entry.settings
         if settings.after:
             planner.graph.set(entry.name, settings.after, known=lambda _name: True)
@@ -103,13 +106,13 @@ class Scheduler(ByHand):
         planner.fill(entry)
         if entry.print != NO_PRINT:
             if settings.zone not in prints:
-                prints[settings.zone] = _print_of(settings)
+                prints[settings.zone] = print_of(settings)
             if prints[settings.zone] != entry.print:
                 self._stale.append(entry.name)
 
     def _link(self, names: Sequence[str]) -> None:
         for name in names:
-            entry = self._planner.store.get(name)
+            entry = self.planner.store.get(name)
             if entry is not None:
                 entry.linked = True
 
@@ -117,17 +120,20 @@ class Scheduler(ByHand):
 
     def turn(self) -> Turn:
         """Do what there is to do now, for about two milliseconds; say when the next turn is."""
-        planner = self._planner
+        planner = self.planner
         planner.look()
         if self._stale:
             self._refresh_zones()
             return Turn(True, None, None)
+        if not self._is_judged:
+            with planner.changing():
+                self._is_judged = True
         self._forget_tokens()
         return planner.turn()
 
     def _refresh_zones(self) -> None:
         """Find the next times of schedules anew whose zone's rules have changed."""
-        planner = self._planner
+        planner = self.planner
         names = [self._stale.popleft() for _ in range(min(20, len(self._stale)))]
         try:
             with planner.changing() as change:
@@ -137,7 +143,7 @@ class Scheduler(ByHand):
                         continue
                     change.touch(entry)
                     before_ms = entry.next_ms
-                    entry.print = _print_of(entry.settings)
+                    entry.print = print_of(entry.settings)
                     planner.set_next(entry, entry.done_ms)
                     planner.dependencies.touch(name)
                     change.events.append(
@@ -156,11 +162,11 @@ class Scheduler(ByHand):
 
     def _forget_tokens(self) -> None:
         """Delete tokens that are too old."""
-        tokens = self._tokens.too_old(self._planner.look().rel_ms)
+        tokens = self._tokens.too_old(self.planner.look().rel_ms)
         if not tokens:
             return
         try:
-            with self._planner.changing() as change:
+            with self.planner.changing() as change:
                 for token in tokens:
                     change.drop(ONCE, token)
         except ScheduleError:
@@ -169,15 +175,15 @@ class Scheduler(ByHand):
 
     def wakes(self) -> Turn:
         """Return when the next turn is due, as things stand now."""
-        return Turn(True, None, None) if self._stale else self._planner.wakes()
+        return Turn(True, None, None) if self._stale else self.planner.wakes()
 
     def events(self) -> list[Event]:
         """Return what happened since this was last asked."""
-        return self._planner.take_events()
+        return self.planner.take_events()
 
     def figures(self) -> dict[str, int]:
         """Return counters and sizes, for INFO."""
-        planner = self._planner
+        planner = self.planner
         return {
             "schedules": len(planner.store),
             "schedules_live_runs": len(planner.store.jobs),
@@ -189,7 +195,7 @@ class Scheduler(ByHand):
 
     def exists(self, name: str) -> bool:
         """Return whether there is a schedule of a name."""
-        return self._planner.store.get(name) is not None
+        return self.planner.store.get(name) is not None
 
     def get(self, name: str) -> Row:
         """Return a schedule.
@@ -197,7 +203,7 @@ class Scheduler(ByHand):
         Raises:
             ScheduleError: UNKNOWN.
         """
-        return self._shown.row(self._planner.entry(name))
+        return self._shown.row(self.planner.entry(name))
 
     def page(self, prefix: str, after: str, count: int) -> tuple[list[Row], bool]:
         """Return schedules by name, and whether there are more.
@@ -207,7 +213,7 @@ class Scheduler(ByHand):
             after: the name behind which to begin; "" = at the beginning.
             count: at most.
         """
-        found = self._planner.store.page(prefix, after, count + 1)
+        found = self.planner.store.page(prefix, after, count + 1)
         return [self._shown.row(entry) for entry in found[:count]], len(found) > count
 
     def upcoming(self, name: str) -> Upcoming:
@@ -216,19 +222,19 @@ class Scheduler(ByHand):
         Raises:
             ScheduleError: UNKNOWN.
         """
-        entry = self._planner.entry(name)
+        entry = self.planner.entry(name)
         settings = entry.settings
         left = None if settings.max_runs is None else max(0, settings.max_runs - entry.runs)
         return Upcoming(entry.compiled, entry.next_ms, settings.jitter_ms, settings.end_ms, left)
 
     def axis_offset_ms(self) -> int:
         """Return what to add to a time of the rel axis to show it."""
-        times = self._planner.look()
+        times = self.planner.look()
         return times.wall_ms - times.rel_ms
 
     def herd(self, at_ms: int) -> int:
         """Return how many schedules decide at a very moment of the wall axis."""
-        return self._planner.store.firing_at(at_ms)
+        return self.planner.store.firing_at(at_ms)
 
     def runs(
         self, name: str, *, label: str = "", count: int = 50, before: int = 0
@@ -244,7 +250,7 @@ class Scheduler(ByHand):
         Raises:
             ScheduleError: UNKNOWN or SYNTAX.
         """
-        return self._shown.runs(self._planner.entry(name), label, count, before)
+        return self._shown.runs(self.planner.entry(name), label, count, before)
 
     # ---------------------------------------------------------------- set
 
@@ -270,7 +276,7 @@ class Scheduler(ByHand):
             CycleError, LimitError, NotFound: its upstreams.
         """
         check(definition)
-        planner = self._planner
+        planner = self.planner
         times = planner.look()
         old = planner.store.get(definition.name)
         self._check_version(definition.name, old, if_version)
@@ -311,22 +317,21 @@ class Scheduler(ByHand):
         dry: bool,
     ) -> None:
         """Refuse what does not fit to what is there."""
-        planner, name = self._planner, definition.name
+        planner, name = self.planner, definition.name
         if old is None and len(planner.store) >= SCHEDULES_MAX:
             raise ScheduleError(
                 "LIMIT", f"there are {SCHEDULES_MAX} schedules, the limit; delete some"
             )
         if self._strict and not self._core.served(definition.handler.encode()):
             raise ScheduleError(
-                "UNKNOWN",
+                "DENIED",
                 f"handler {definition.handler!r} is served by nobody, and --strict-handlers is "
                 "set; start a worker for it first",
             )
         if settings.has_rule and (old is None or _new_rule(old.settings, settings)):
             rule = Entry(name, settings, version=1, since_ms=0).compiled
             rule.require_fire(_begin_ms(settings, times))
-        known = (lambda _name: True) if dry else self.exists
-        planner.graph.check(name, settings.after, known=known)
+        planner.graph.check(name, settings.after, known=lambda other: dry or self.exists(other))
         shown = Entry(name, settings, version=1, since_ms=0)
         ups = [up for up in map(planner.store.get, settings.after) if up is not None]
         text = refusal(shown, ups)
@@ -344,17 +349,17 @@ class Scheduler(ByHand):
         if old is not None and not _new_rule(old.settings, settings):
             return Set(version, word, old.next_ms)
         entry = Entry(definition.name, settings, version=version, since_ms=0)
-        return Set(version, word, self._planner.next_time(entry, _begin_ms(settings, times)))
+        return Set(version, word, self.planner.next_time(entry, _begin_ms(settings, times)))
 
     def _create(self, definition: Definition, settings: Settings, new: Kept, times: Times) -> Set:
-        planner, name = self._planner, definition.name
+        planner, name = self.planner, definition.name
         begin_ms = _begin_ms(settings, times)
         since_ms = begin_ms + 1
         if settings.start_ms is not None:
             since_ms = max(since_ms, settings.start_ms)
         entry = Entry(name, settings, version=1, since_ms=since_ms)
         entry.done_ms = begin_ms
-        entry.print = _print_of(settings)
+        entry.print = print_of(settings)
         planner.set_next(entry, begin_ms)
         with planner.changing() as change:
             change.touch(entry)
@@ -373,7 +378,7 @@ class Scheduler(ByHand):
 
     def _relink(self, change: Change, entry: Entry) -> None:
         """Keep ``linked`` true of an entry and of those that it waits for."""
-        planner = self._planner
+        planner = self.planner
         entry.linked = bool(entry.settings.after or planner.graph.dependants(entry.name))
         for name in entry.settings.after:
             other = planner.store.get(name)
@@ -382,9 +387,10 @@ class Scheduler(ByHand):
                 other.linked = True
 
     def _edit(self, entry: Entry, settings: Settings, new: Kept, kept: Kept, times: Times) -> Set:
-        planner, old = self._planner, entry.settings
+        planner, old = self.planner, entry.settings
         is_new_rule = _new_rule(old, settings)
-        begin_ms = max(_begin_ms(settings, times), entry.done_ms if old.rel == settings.rel else 0)
+        # On either axis: a run id is made of a nominal time, and none is made twice.
+        begin_ms = max(_begin_ms(settings, times), entry.done_ms)
         with planner.changing() as change:
             change.touch(entry)
             planner.graph.set(entry.name, settings.after, known=self.exists)
@@ -397,6 +403,7 @@ class Scheduler(ByHand):
                         planner.take_back(change, entry, run, Outcome.CANCELLED, "edited")
                 entry.extra = changed_extra(entry.extra, plan=None)
                 change.drop(PLAN, entry.name.encode())
+                self._abandon(change, entry)
             entry.settings = settings
             entry.version += 1
             if is_new_rule or old.date != settings.date:
@@ -405,7 +412,7 @@ class Scheduler(ByHand):
             if is_new_rule:
                 entry.done_ms = begin_ms
                 entry.caught_ms = 0
-                entry.print = _print_of(settings)
+                entry.print = print_of(settings)
                 planner.set_next(entry, begin_ms)
             else:
                 self._rebound(entry, old, begin_ms)
@@ -434,20 +441,35 @@ class Scheduler(ByHand):
                 planner.release(change, entry)
         return Set(entry.version, "changed", entry.next_ms)
 
+    def _abandon(self, change: Change, entry: Entry) -> None:
+        """Record the times that have come and that nobody decides any more; the rule goes."""
+        planner = self.planner
+        first_ms, now_ms = entry.next_ms, planner.now_ms(entry)
+        if first_ms is not None and first_ms <= now_ms:
+            last_ms = entry.compiled.latest_before(now_ms + 1) or first_ms
+            if entry.settings.end_ms is not None and last_ms > entry.settings.end_ms:
+                last_ms = entry.compiled.latest_before(entry.settings.end_ms + 1) or first_ms
+            count = entry.compiled.count(first_ms - 1, last_ms)
+            reason = "paused" if entry.paused else "edited"
+            planner.drop(change, entry, Gap(first_ms, last_ms, count, reason), Outcome.MISSED)
+            entry.done_ms = last_ms
+        if entry.settings.has_rule:
+            entry.fill(entry.since_ms, entry.done_ms)
+
     def _rebound(self, entry: Entry, old: Settings, begin_ms: int) -> None:
         """Find the next time anew, if other bounds or another jitter may have moved it."""
         bounds = ("end_ms", "max_runs", "jitter_ms")
         if all(getattr(old, name) == getattr(entry.settings, name) for name in bounds):
             return
         after_ms = begin_ms if entry.next_ms is None else entry.next_ms - 1
-        self._planner.set_next(entry, after_ms)
+        self.planner.set_next(entry, after_ms)
 
     def _unlink(self, change: Change, names: Sequence[str]) -> None:
         for name in names:
-            other = self._planner.store.get(name)
+            other = self.planner.store.get(name)
             if other is not None and other.linked:
                 change.touch(other)
-                other.linked = bool(other.settings.after or self._planner.graph.dependants(name))
+                other.linked = bool(other.settings.after or self.planner.graph.dependants(name))
 
     # ---------------------------------------------------------------- delete, pause, resume
 
@@ -458,7 +480,7 @@ class Scheduler(ByHand):
             ScheduleError: UNKNOWN.
             Conflict: others wait for it, and force was not said.
         """
-        entry, planner = self._planner.entry(name), self._planner
+        entry, planner = self.planner.entry(name), self.planner
         planner.look()
         after = entry.settings.after
         key = name.encode()
@@ -486,7 +508,7 @@ class Scheduler(ByHand):
         Raises:
             ScheduleError: UNKNOWN or LIMIT.
         """
-        entry, planner = self._planner.entry(name), self._planner
+        entry, planner = self.planner.entry(name), self.planner
         times = planner.look()
         check_note(note)
         with planner.changing() as change:
@@ -505,7 +527,7 @@ class Scheduler(ByHand):
         Raises:
             ScheduleError: UNKNOWN.
         """
-        entry, planner = self._planner.entry(name), self._planner
+        entry, planner = self.planner.entry(name), self.planner
         planner.look()
         if not entry.paused:
             return
@@ -535,8 +557,14 @@ def _begin_ms(settings: Settings, times: Times) -> int:
     return times.rel_ms if settings.rel else times.logical_ms
 
 
-def _print_of(settings: Settings) -> bytes:
+def print_of(settings: Settings) -> bytes:
     """Return a hash of the zone's rules, if the schedule's times depend on them."""
     if settings.rel or not settings.has_rule or settings.rule.lower().startswith("@at"):
         return NO_PRINT
-    return bytes.fromhex(zone(settings.zone).fingerprint)
+    return _print(zone(settings.zone).fingerprint)
+
+
+@functools.lru_cache(maxsize=1024)
+def _print(fingerprint: str) -> bytes:
+    """Return a hash as bytes, which all schedules of a zone share."""
+    return bytes.fromhex(fingerprint)

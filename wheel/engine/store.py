@@ -8,17 +8,22 @@ from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 from typing import Final, Protocol
 
-from sortedcontainers import SortedDict, SortedKeyList
+from sortedcontainers import (  # pyright: ignore[reportMissingTypeStubs]
+    SortedDict,
+    SortedKeyList,
+)
 
-from wheel.engine.change import DEFINITION, ONCE, PLAN, STATE
+from wheel.engine import history
+from wheel.engine.change import DEFINITION, HISTORY, ONCE, PLAN, STATE
 from wheel.engine.definition import SettingsPool, read_kept
 from wheel.engine.entries import Entry, Plan, read_plan
 from wheel.engine.facts import Entry as TableEntry
 from wheel.engine.facts import Owned
-from wheel.engine.records import State
+from wheel.engine.records import Record, State
 from wheel.engine.runs import Run, Stands, parse_owner
 
 LOAD_SLICE: Final = 200  # entries between two yields
+_ALL: Final = (1 << 32) - 1
 _LIVE: Final = frozenset({State.SCHEDULED, State.HELD, State.READY, State.LEASED})
 
 
@@ -33,16 +38,24 @@ class Core(Protocol):
         """Yield every job with an owner."""
         ...
 
+    def ended(self, most: int) -> list[Record]:
+        """Return owned jobs that ended or were moved and are not closed."""
+        ...
+
+    def table_get(self, kind: int, key: bytes) -> bytes | None:
+        """Return the value of one entry."""
+        ...
+
 
 class Names(Protocol):
     """A dict that is sorted by its keys, as far as it is used here."""
 
     def __len__(self) -> int: ...
-    def __getitem__(self, name: str) -> Entry: ...
-    def __setitem__(self, name: str, entry: Entry) -> None: ...
-    def __delitem__(self, name: str) -> None: ...
+    def __getitem__(self, name: str, /) -> Entry: ...
+    def __setitem__(self, name: str, entry: Entry, /) -> None: ...
+    def __delitem__(self, name: str, /) -> None: ...
 
-    def get(self, name: str) -> Entry | None:
+    def get(self, name: str, /) -> Entry | None:
         """Return a value, None if there is none."""
         ...
 
@@ -50,11 +63,11 @@ class Names(Protocol):
         """Return the values by key."""
         ...
 
-    def update(self, more: Mapping[str, Entry]) -> None:
+    def update(self, more: Mapping[str, Entry], /) -> None:
         """Take in many at once."""
         ...
 
-    def irange(self, first: str, last: None, inclusive: tuple[bool, bool]) -> Iterator[str]:
+    def irange(self, first: str, last: None, /, inclusive: tuple[bool, bool]) -> Iterator[str]:
         """Yield the keys of a range."""
         ...
 
@@ -63,22 +76,22 @@ class Moments(Protocol):
     """A list of entries that is sorted by the time of each, as far as it is used here."""
 
     def __len__(self) -> int: ...
-    def __getitem__(self, at: int) -> Entry: ...
-    def __delitem__(self, at: int) -> None: ...
+    def __getitem__(self, at: int, /) -> Entry: ...
+    def __delitem__(self, at: int, /) -> None: ...
 
-    def add(self, entry: Entry) -> None:
+    def add(self, entry: Entry, /) -> None:
         """Take one in."""
         ...
 
-    def update(self, more: Iterable[Entry]) -> None:
+    def update(self, more: Iterable[Entry], /) -> None:
         """Take many in at once."""
         ...
 
-    def pop(self, at: int) -> Entry:
+    def pop(self, at: int, /) -> Entry:
         """Take one out."""
         ...
 
-    def bisect_key_left(self, key: tuple[int, str]) -> int:
+    def bisect_key_left(self, key: tuple[int, str], /) -> int:
         """Return where a key belongs, before its equals."""
         ...
 
@@ -288,13 +301,19 @@ class Store:
             yield
 
     def _load_runs(self, core: Core) -> Iterator[None]:
+        # A run whose end nobody has seen is not over: without a record of it, it would pass for
+        # one that succeeded and is gone from the history.
+        unseen = {record.id for record in core.ended(_ALL)}
+        yield
         for number, job in enumerate(core.owned()):
             if job is None or number % LOAD_SLICE == 0:
                 yield
-            if job is None or job.state not in _LIVE:
+            if job is None or (job.state not in _LIVE and job.id not in unseen):
                 continue
             run = run_of(job)
             entry = self._by_name.get(run.name)
+            if job.state not in _LIVE and _is_recorded(core, run):
+                continue
             self.jobs[job.id] = (entry, run)
             if entry is None:
                 self.orphans.setdefault(run.name, {})[run.key] = run
@@ -303,6 +322,17 @@ class Store:
                 entry.live = {}
             entry.live[run.key] = run
             run.alone = entry.is_alone(run)
+            if not entry.settings.jitter_ms or run.tag.startswith("!"):
+                run.due_ms = run.nominal_ms  # a retry has moved its job
+
+
+def _is_recorded(core: Core, run: Run) -> bool:
+    """Return whether a run is in its schedule's history already."""
+    items = history.split(core.table_get(HISTORY, run.name.encode()) or b"")
+    return any(
+        item.first_ms == run.nominal_ms and item.count == 1 and history.tag_of(item) == run.tag
+        for item in items
+    )
 
 
 def run_of(job: Owned) -> Run:

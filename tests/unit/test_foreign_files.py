@@ -1,0 +1,260 @@
+"""CronJobs of Kubernetes and Celery's beat, read from JSON."""
+
+import json
+
+import pytest
+
+from wheel.files.celery import read_beat
+from wheel.files.found import FileRefused
+from wheel.files.kubernetes import read_cronjobs
+
+TEMPLATE = {
+    "spec": {
+        "activeDeadlineSeconds": 600,
+        "backoffLimit": 2,
+        "template": {"spec": {"containers": [{"name": "c", "image": "busybox"}]}},
+    }
+}
+
+
+def cronjob(name="backup", namespace="prod", **spec):
+    return {
+        "apiVersion": "batch/v1",
+        "kind": "CronJob",
+        "metadata": {"name": name, "namespace": namespace},
+        "spec": {"schedule": "0 2 * * *", "jobTemplate": TEMPLATE, **spec},
+    }
+
+
+def kubernetes(*items, **options):
+    return read_cronjobs(json.dumps({"kind": "List", "items": items}), "f.json", **options)
+
+
+def test_a_cronjob_becomes_a_schedule_that_does_as_there():
+    [entry] = kubernetes(
+        cronjob(
+            timeZone="Europe/Rome",
+            concurrencyPolicy="Forbid",
+            startingDeadlineSeconds=200,
+            suspend=True,
+        ),
+        prefix="k8s/",
+    ).entries
+    made = entry.definition
+    assert (made.name, made.rule, made.handler) == (
+        "k8s/prod/backup",
+        "0 2 * * *",
+        "kubernetes.job",
+    )
+    assert made.options == {
+        "tz": "Europe/Rome",
+        "dst": "literal",
+        "overlap": "skip",
+        "catch_up": "latest",
+        "catch_up_window": 200,
+        "retries": 2,
+        "timeout": 600,
+    }
+    assert made.payload == {"namespace": "prod", "name": "backup", "jobTemplate": TEMPLATE}
+    assert entry.paused
+    assert [remark.kind for remark in entry.remarks] == ["suspend"]
+
+
+@pytest.mark.parametrize(
+    ("policy", "overlap"),
+    [("Allow", "allow"), ("Forbid", "skip"), ("Replace", "cancel_running"), (None, "allow")],
+)
+def test_each_concurrency_policy_has_its_counterpart(policy, overlap):
+    [entry] = kubernetes(
+        cronjob(**({} if policy is None else {"concurrencyPolicy": policy}))
+    ).entries
+    assert entry.definition.options["overlap"] == overlap
+    assert not entry.paused
+
+
+def test_what_a_cronjob_leaves_out_is_as_there():
+    bare = cronjob(jobTemplate={"spec": {"parallelism": 3}})
+    [entry] = kubernetes(bare).entries
+    assert entry.definition.options == {
+        "dst": "literal",
+        "overlap": "allow",
+        "catch_up": "latest",
+        "retries": 6,
+        "timeout": 0,
+    }
+    assert [remark.kind for remark in entry.remarks] == ["zone", "parallelism"]
+
+
+@pytest.mark.parametrize(
+    ("rule", "read"),
+    [
+        ("0 0 */2 * 1", "0 0 1-31/2 * 1"),
+        ("0 0 1,*/2 * 1", "0 0 1,1-31/2 * 1"),
+        ("0 0 13 * */2", "0 0 13 * 0-6/2"),
+        ("TZ=UTC 0 0 ?/2 * 1", "TZ=UTC 0 0 1-31/2 * 1"),
+        ("? ? * ? 1", "* * * * 1"),
+        ("*/5  *\t* * *", "*/5 * * * *"),
+        ("@daily", "@daily"),
+        ("@every 90m", "@every 90m"),
+        ("CRON_TZ=UTC @hourly", "CRON_TZ=UTC @hourly"),
+    ],
+)
+def test_a_rule_is_written_so_that_it_means_here_what_it_means_there(rule, read):
+    [entry] = kubernetes(cronjob(schedule=rule, timeZone="UTC")).entries
+    assert entry.definition.rule == read
+    stars = "/2" in rule
+    assert [remark.kind for remark in entry.remarks] == (["day-step"] if stars else [])
+
+
+def test_a_single_cronjob_is_read_and_other_kinds_are_left_out_and_named():
+    [entry] = read_cronjobs(json.dumps(cronjob()), "f.json").entries
+    assert entry.definition.name == "prod/backup"
+    found = kubernetes({"kind": "Pod"}, cronjob("日報"), cronjob("日報"))
+    assert [entry.definition.name for entry in found.entries] == ["prod/日報", "prod/日報-2"]
+    [remark] = found.remarks
+    assert (remark.place, remark.kind, remark.skipped) == ("items[0]", "kind", True)
+
+
+@pytest.mark.parametrize(
+    ("text", "place", "says"),
+    [
+        ("", "line 1", "no JSON"),
+        ("[]", "line 1", "no object"),
+        ('{\n"a": NaN}', "line 1", "NaN"),
+        ("[" * 100_000, "line 1", "nested too deeply"),
+        ('{"items": {}}', "items", "no list"),
+        ('{"items": []}', "the document", "no items"),
+        ('{"items": [5]}', "items[0]", "no object"),
+        (json.dumps({"items": [{"spec": {"schedule": "@daily"}}]}), "items[0].metadata.name",
+         "missing"),
+        (json.dumps({"items": [cronjob(schedule=None)]}), "items[0].spec.schedule", "missing"),
+        (json.dumps({"items": [cronjob(schedule=5)]}), "items[0].spec.schedule", "no text"),
+        (json.dumps({"items": [cronjob(schedule="x" * 300)]}), "items[0]", "300 bytes"),
+        (json.dumps({"items": [cronjob(concurrencyPolicy="Never")]}),
+         "items[0].spec.concurrencyPolicy", "Allow, Forbid or Replace"),
+        (json.dumps({"items": [cronjob(startingDeadlineSeconds="1h")]}),
+         "items[0].spec.startingDeadlineSeconds", "no whole number"),
+        (json.dumps({"items": [cronjob(suspend="yes")]}), "items[0].spec.suspend",
+         "neither true nor false"),
+    ],
+)  # fmt: skip
+def test_a_faulty_list_is_refused_with_the_path(text, place, says):
+    with pytest.raises(FileRefused) as refused:
+        read_cronjobs(text, "f.json")
+    problem = refused.value.problems[-1]
+    assert problem.place == place
+    assert says in problem.text
+
+
+# ------------------------------------------------------------------------------ Celery
+
+
+def celery(schedule, *, task="shop.send", **more):
+    entry = {"task": task, "schedule": schedule, **more}
+    return read_beat(json.dumps({"send": entry}), "beat.json", tz="Europe/Rome")
+
+
+RULES = [
+    (30, "@every 30s"),
+    (30.0, "@every 30s"),
+    (1.5, "@every 1500ms"),
+    ({"interval": {"every": 10, "period": "minutes"}}, "@every 600s"),
+    ({"__type__": "interval", "every": 60.0, "relative": False}, "@every 60s"),
+    ({"type": "interval", "every": 2_500_000, "period": "microseconds"}, "@every 2500ms"),
+    ({"crontab": {}}, "* * * * *"),
+    ({"crontab": {"minute": 0, "hour": [7, 19]}}, "0 7,19 * * *"),
+    ({"__type__": "crontab", "minute": "*/15", "hour": "22-2"}, "*/15 22-23,0-2 * * *"),
+    ({"crontab": {"minute": 0, "hour": 0, "day_of_week": "Mon, Fri"}}, "0 0 * * mon,fri"),
+    ({"crontab": {"minute": 0, "hour": 0, "day_of_month": "*/2", "day_of_week": "1-5"}},
+     "0 0 */2 * 1-5"),
+    ({"crontab": {"minute": 0, "hour": 0, "day_of_month": "1-7,15-21", "day_of_week": "mon"}},
+     "0 0 * * mon#1,mon#3"),
+    ({"crontab": {"minute": 0, "hour": 0, "month_of_year": "11-2"}}, "0 0 * 11-2 *"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("schedule", "rule"), RULES)
+def test_a_schedule_of_celery_becomes_a_rule(schedule, rule):
+    [entry] = celery(schedule).entries
+    assert entry.definition.rule == rule
+    assert entry.definition.handler == "shop.send"
+    assert entry.definition.options == {
+        "tz": "Europe/Rome",
+        "overlap": "allow",
+        "catch_up": "latest",
+    }
+    assert [remark.kind for remark in entry.remarks] == (
+        ["interval"] if rule.startswith("@") else []
+    )
+
+
+def test_the_sun_is_left_out_and_named():
+    found = celery({"solar": {"event": "sunset", "latitude": -37.8, "longitude": 144.9}})
+    assert found.entries == ()
+    [remark] = found.remarks
+    assert (remark.place, remark.kind, remark.skipped) == ("send.schedule.solar", "solar", True)
+    assert "no rule follows sunset" in remark.text
+
+
+def test_arguments_and_options_are_taken_over_or_named():
+    [entry] = celery(30, kwargs={"to": "é"}).entries
+    assert entry.definition.payload == {"to": "é"}
+    [entry] = celery(
+        30, args=[1, "x"], options={"queue": "slow", "expires": 60, "priority": 3}, one_off=True,
+        enabled=False,
+    ).entries  # fmt: skip
+    assert entry.definition.payload == {"args": [1, "x"], "kwargs": {}}
+    assert entry.definition.options["expire"] == 60
+    assert entry.definition.options["max_runs"] == 1
+    assert entry.paused
+    assert [remark.kind for remark in entry.remarks] == ["interval", "options", "args"]
+    assert "queue, priority" in entry.remarks[1].text
+
+
+def test_a_whole_configuration_is_read_with_its_zone():
+    beat = {"日報": {"task": "t", "schedule": 60}}
+    [entry] = read_beat(
+        json.dumps({"timezone": "Asia/Tokyo", "beat_schedule": beat}), "beat.json", prefix="shop/"
+    ).entries
+    assert (entry.place, entry.definition.name) == ("beat_schedule.日報", "shop/日報")
+    assert entry.definition.options["tz"] == "Asia/Tokyo"
+
+
+@pytest.mark.parametrize(
+    ("entry", "place", "says"),
+    [
+        ({"schedule": 30}, "send.task", "missing"),
+        ({"task": "t"}, "send.schedule", "write a number of seconds"),
+        ({"task": "t", "schedule": True}, "send.schedule", "write a number of seconds"),
+        ({"task": "t", "schedule": "daily"}, "send.schedule", "write a number of seconds"),
+        ({"task": "t", "schedule": 0}, "send.schedule", "less than a second"),
+        ({"task": "t", "schedule": -5}, "send.schedule", "less than a second"),
+        ({"task": "t", "schedule": {"rrule": {}}}, "send.schedule", "not one of crontab"),
+        ({"task": "t", "schedule": {"interval": {"every": "x"}}}, "send.schedule.interval.every",
+         "no number"),
+        ({"task": "t", "schedule": {"interval": {"every": 1, "period": "weeks"}}},
+         "send.schedule.interval.period", "not one of days"),
+        ({"task": "t", "schedule": {"crontab": {"day_of_month": "13", "day_of_week": "5"}}},
+         "send.schedule.crontab", "must both match in Celery"),
+        ({"task": "t", "schedule": {"crontab": {"hour": 1.5}}}, "send.schedule.crontab.hour",
+         "no field"),
+        ({"task": "t", "schedule": {"crontab": {"hour": []}}}, "send.schedule.crontab.hour",
+         "no field"),
+        ({"task": "t", "schedule": {"crontab": {"hour": "22-2/2"}}}, "send.schedule.crontab.hour",
+         "in steps"),
+        ({"task": "t", "schedule": 30, "args": {}}, "send.args", "no list"),
+        ({"task": "t" * 300, "schedule": 30}, "send", "handler"),
+        (5, "send", "no object"),
+    ],
+)  # fmt: skip
+def test_a_faulty_entry_is_refused_with_the_path(entry, place, says):
+    with pytest.raises(FileRefused) as refused:
+        read_beat(json.dumps({"send": entry}), "beat.json")
+    assert [(place, True)] == [
+        (problem.place, says in problem.text) for problem in refused.value.problems[:1]
+    ]
+
+
+def test_an_empty_dict_is_refused():
+    with pytest.raises(FileRefused, match="no schedule"):
+        read_beat("{}", "beat.json")
