@@ -150,20 +150,20 @@ def _log_behind(core: Core, jobs: int, records: int) -> bytes:
     return b"".join(fill(core, jobs, commands=records))
 
 
-def _restart(path: Path, log: bytes, jobs: int, of_all: int) -> float:
-    """Return the seconds from the file and the log to a core that serves."""
-    core = Core(options(of_all))
-    begun = time.perf_counter()
+def _restart(path: Path, log: bytes, jobs: int) -> tuple[float, float]:
+    """Return the seconds from the file and the log to a core that serves, and those of CPU."""
+    core = Core(options(jobs))
+    begun, cpu = time.perf_counter(), time.process_time()
     load(core, path)
     for frames in split_frames(memoryview(log), REPLAY_BYTES):
         core.replay(frames, term=TERM)
     started(core)
-    took_s = time.perf_counter() - begun
+    took_s, cpu_s = time.perf_counter() - begun, time.process_time() - cpu
     found = core.engine_figures()["jobs_scheduled"]
     core.close()
     if found != jobs:
         raise BenchError(f"{found:,} jobs after the restart, not {jobs:,}")
-    return took_s
+    return took_s, cpu_s
 
 
 def _restarts(folder: Path, scale: Scale, jobs: int) -> Iterator[Result]:
@@ -178,8 +178,10 @@ def _restarts(folder: Path, scale: Scale, jobs: int) -> Iterator[Result]:
         log = _log_behind(core, behind, records)
         core.close()
         drop_cache(path)
-        cold = jobs / _restart(path, log, jobs, jobs)
-        rates = [jobs / _restart(path, log, jobs, jobs) for _ in range(scale.rounds)]
+        cold = jobs / _restart(path, log, jobs)[0]
+        times = [_restart(path, log, jobs) for _ in range(scale.rounds)]
+        rates = [jobs / took_s for took_s, _ in times]
+        cpu_ns = [1e9 * cpu_s / jobs for _, cpu_s in times]
         name = f"restart of {jobs:,} jobs, 4/5 in a checkpoint, frames of {records}"
         yield Result(
             figure=f"{name}: warm",
@@ -190,6 +192,13 @@ def _restarts(folder: Path, scale: Scale, jobs: int) -> Iterator[Result]:
             command=COMMAND,
         )
         yield Result(figure=f"{name}: cold", value=cold, unit="jobs/s", command=COMMAND)
+        yield Result(
+            figure=f"{name}: warm, CPU a job",
+            value=middle(cpu_ns),
+            unit="ns",
+            rounds=tuple(cpu_ns),
+            command=COMMAND,
+        )
 
 
 def run(folder: Path, scale: Scale) -> list[Result]:

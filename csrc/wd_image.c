@@ -257,6 +257,7 @@ static void place_loaded(wd_engine *e, uint32_t slot, int state, uint64_t ended_
     }
     if (b && b->key_len && state <= WD_LEASED) wd_key_add(e, slot);
     if (ended_lsn == 0) return;
+    WD_ASSERT(b); /* row_is_sound: an owner stands in a side block */
     wd_ended_add(e, row->side);
     b->ended_lsn = ended_lsn;
 }

@@ -139,6 +139,7 @@ static int begin(wd_engine *e, const wd_ckpt_meta *m)
     if (m->slots > wd_slab_capacity(e->slab)) return WD_EFULL;
     if (m->keys > m->jobs || m->jobs > m->slots) return WD_ECORRUPT;
     if (m->generation > WD_GEN_MAX) return WD_ECORRUPT;
+    if (m->logical_ms < 0 || m->logical_ms >= WD_DUE_MS_END) return WD_ECORRUPT;
     wd_index_presize(e->keys, m->keys, m->slots);
     wd_slab_expect(e->slab, m->slots, m->sides, m->runs);
     wd_arena_expect(e->arena, m->blob_bytes);

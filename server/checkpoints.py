@@ -33,6 +33,7 @@ GROWTH: Final = 0.75  # of the last checkpoint's size: then the next one is due
 SEGMENTS_SPARE: Final = 64  # files that the log may take beyond those that its size asks for
 ROOM: Final = 1.2  # times the last checkpoint's size must be free, or none is begun
 LOOK_S: Final = 1.0
+MOVED_NS: Final = 20_000_000  # while the log moves it is looked at so often
 RATE_BYTES: Final = 200_000_000  # a second: commits beside it wait no longer than without
 STEP_S: Final = 0.01  # while one is being made
 AGAIN_NS: Final = 60_000_000_000  # after a failure, or for lack of room
@@ -171,8 +172,8 @@ class Checkpointer:
         self._holds: set[int] = set()
         self._busy = ""
         self._dirty = True  # files may lie there that are not needed
-        self._not_before_ns = 0
-        self._end = asyncio.Event()
+        self._not_before_ns = self._looked_ns = 0
+        self._end, self._over = asyncio.Event(), asyncio.Event()
         self._figures = _Figures()
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="wheeld-checkpoints")
 
@@ -187,6 +188,14 @@ class Checkpointer:
     def synced_lsn(self) -> int:
         """The highest lsn of the log that a sync covers."""
         return self._wal.stats().synced_lsn
+
+    def moved(self) -> None:
+        """Tell that the log has new records. Cheap, to be called each round."""
+        now_ns = self._clock.mono_ns()
+        if now_ns - self._looked_ns >= MOVED_NS:
+            self._looked_ns = now_ns
+            if not self._busy and self._is_due():
+                self._wake.set()
 
     def save(self) -> asyncio.Future[Checkpoint]:
         """Return what becomes the checkpoint that covers everything up to now.
@@ -259,22 +268,29 @@ class Checkpointer:
 
     async def run(self) -> None:
         """Make what is due and what is asked for, until ``stop``."""
+        try:
+            await self._run()
+        finally:
+            self._over.set()
+
+    async def _run(self) -> None:
         await self._tidy(self._files.trim)
         while not self._end.is_set():
             if self._waiting or self._is_due():
                 await self._make()
-            if self._dirty and not self._held():
+            if self._dirty and not self._held() and not self._end.is_set():
                 await self._drop()
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._wake.wait(), LOOK_S)
             self._wake.clear()
 
     async def stop(self) -> None:
-        """Give up what is being made, and wait until no file is touched any more."""
+        """Give up what is being made, and wait until ``run`` has ended and touches no file."""
         self._end.set()
         self._wake.set()
         self._core.checkpoint_abort()
-        await asyncio.to_thread(self._thread.shutdown)
+        await self._over.wait()
+        self._thread.shutdown()
         for future in self._taken():
             self._refuse(future, CheckpointFailedError("TRYAGAIN", "the server stops"))
 

@@ -34,6 +34,7 @@ from server.control import Control, Identity
 from server.cron_commands import CronCommands
 from server.keeper import Keeper, Room
 from server.listener import check_exposure, open_sockets, open_tls, shown_address
+from server.notify import Notifier
 from server.planner import Schedules
 from server.refusals import ERRORS, EXIT_FAILED, EXIT_IO, EXIT_OK, refusal
 from server.replay import rel_now_ms, replay
@@ -56,14 +57,18 @@ from wheel.facade import VERSION
 
 FLUSH_S: Final = 5.0  # at a stop, for clients that do not take their last replies
 WATCH_S: Final = 1.0
+GC_YOUNG, GC_MIDDLE, GC_NEVER = 700, 10, 1_000_000_000
 PROGRESS_NS: Final = 1_000_000_000
 
 
-def serve(settings: Settings, *, clock: Clock, logger: FilteringBoundLogger) -> int:
+def serve(
+    settings: Settings, *, clock: Clock, logger: FilteringBoundLogger, notifier: Notifier
+) -> int:
     """Run a server until it is stopped, and return the exit status."""
     factory, name = loop_factory()
-    with asyncio.Runner(loop_factory=factory) as runner:
-        return runner.run(Daemon(settings, clock=clock, logger=logger, loop_name=name).run())
+    with asyncio.Runner(loop_factory=factory) as runner, notifier:
+        daemon = Daemon(settings, clock=clock, logger=logger, loop_name=name, notifier=notifier)
+        return runner.run(daemon.run())
 
 
 def loop_factory() -> tuple[Callable[[], asyncio.AbstractEventLoop], str]:
@@ -83,12 +88,19 @@ class Daemon:
     """
 
     def __init__(
-        self, settings: Settings, *, clock: Clock, logger: FilteringBoundLogger, loop_name: str
+        self,
+        settings: Settings,
+        *,
+        clock: Clock,
+        logger: FilteringBoundLogger,
+        loop_name: str,
+        notifier: Notifier,
     ) -> None:
         self._settings = settings
         self._clock = clock
         self._log = logger
         self._loop_name = loop_name
+        self._notify = notifier
         self._started_ns = clock.mono_ns()
         self._stop = asyncio.Event()
         self._reason = ""
@@ -287,7 +299,8 @@ class Daemon:
             keeper.stop()
             if self._tls is not None and not self._failed:
                 self._tls.close()
-            await making
+            await checkpointer.stop()
+            await asyncio.wait([making])
             core.close()
         return self._close_log(log)
 
@@ -323,6 +336,7 @@ class Daemon:
             nonlocal said_ns
             if self._clock.mono_ns() - said_ns >= PROGRESS_NS:
                 said_ns = self._clock.mono_ns()
+                self._notify.starting(f"replaying the log, {progress.percent} %")
                 self._log.info(
                     "replay_progressed",
                     phase=progress.phase,
@@ -420,6 +434,9 @@ class Daemon:
         # What a start has made stays: the collector need not look at it again, ever.
         gc.collect()
         gc.freeze()
+        # Nor what comes later, over and over: a full pass over a million runs stops the loop for
+        # half a second. Young objects are looked at as ever; the code makes no old cycles.
+        gc.set_threshold(GC_YOUNG, GC_MIDDLE, GC_NEVER)
 
     def _say_ready(self, state: State) -> None:
         self._log.info(
@@ -430,6 +447,7 @@ class Daemon:
             lsn=state.core.lsn(),
             took_s=self._seconds_since(self._started_ns),
         )
+        self._notify.ready(f"serving on {state.listen}")
         if self._tokens is None:
             self._log.info("tokens_missing", hint="listening on loopback only")
 
@@ -447,6 +465,7 @@ class Daemon:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._stop.wait(), WATCH_S)
             watch.look()
+            self._notify.alive()
             if state.sign_in is not None:
                 self._close_some(state.sign_in.expire(), turns)
 
@@ -455,6 +474,7 @@ class Daemon:
         if not self._stop.is_set():
             self._reason = reason
             self._log.info("server_stopping", reason=reason)
+            self._notify.stopping()
             self._stop.set()
 
     def _on_log_failed(self) -> None:

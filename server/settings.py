@@ -272,8 +272,12 @@ def machine_descriptors_max(wanted: int) -> int:
     if soft == resource.RLIM_INFINITY:
         return CLIENTS_MAX_LIMIT
     if soft < wanted:
-        soft = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+        raised = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (raised, hard))
+        except (OSError, ValueError):  # a sandbox does not let us
+            return soft
+        return raised
     return soft
 
 

@@ -257,9 +257,11 @@ class State:
         )
 
     def log_moved(self) -> None:
-        """Tell the log's keeper that there are new records."""
+        """Tell who keeps the log that there are new records."""
         if self.keeper is not None:
             self.keeper.moved()
+        if self.checkpointer is not None:
+            self.checkpointer.moved()
 
     def _latency(self) -> Section:
         return {kind.name.lower(): _figure(self.core.figure(kind)) for kind in FigureKind}

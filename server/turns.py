@@ -142,12 +142,15 @@ class Turns:
         return True
 
     def _failed(self, command: bytes, error: BaseException) -> Outcome:
-        """Return the answer to a command that failed inside; the log says why."""
+        """Return the answer to a command that failed inside; the log says where.
+
+        Not with the exception's own text: it may quote what a client sent, a token or a payload.
+        """
         self._log.error(
             "command_failed",
             command=command,
-            error=repr(error),
-            trace=traceback.format_exception(error, limit=-4),
+            error=type(error).__name__,
+            trace=traceback.format_tb(error.__traceback__, limit=-4),
         )
         return INTERNAL_ERROR
 

@@ -34,7 +34,7 @@ class Pinger:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
         )
-        self._said = b""
+        self._said = b""  # at the end
 
     def __enter__(self) -> Self:
         assert self._process.stdout is not None
@@ -42,7 +42,7 @@ class Pinger:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._said, _ = self._process.communicate(timeout=PATIENCE_S)
+        self._said = self._process.communicate(timeout=PATIENCE_S)[0]
 
     def check(self) -> None:
         """Fail if a PING took over 50 ms more than the bare echo ever did."""
@@ -82,6 +82,12 @@ def echo(listener: socket.socket) -> None:
         peer.sendall(data)
 
 
+def wait_for_end(stop: threading.Event) -> None:
+    """Stop when stdin ends."""
+    sys.stdin.read()
+    stop.set()
+
+
 def main() -> None:
     """Ping until stdin ends."""
     port, pid = int(sys.argv[1]), int(sys.argv[2])
@@ -90,7 +96,7 @@ def main() -> None:
         echo(listener)
         os._exit(0)
     stop = threading.Event()
-    threading.Thread(target=lambda: (sys.stdin.read(), stop.set()), daemon=True).start()
+    threading.Thread(target=wait_for_end, args=(stop,), daemon=True).start()
     server, bare = connected(port), connected(listener.getsockname()[1])
     longest_ns = [0, 0]
     count = -1  # the first one is for warming up
@@ -102,7 +108,7 @@ def main() -> None:
         )
         count += 1
         if count > 0:
-            longest_ns = [max(pair) for pair in zip(longest_ns, found_ns, strict=True)]
+            longest_ns = list(map(max, longest_ns, found_ns))
     print(
         json.dumps(
             {

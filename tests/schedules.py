@@ -145,9 +145,12 @@ class Clockwork(Bench):
         found: list[object] = []
         for entry in planner.store.all():
             live = sorted(
-                (run.id, run.due_ms, run.label, run.job_id, run.stands, run.alone)
-                for run in entry.all_live()
+                (run.id, run.label, run.job_id, run.stands, run.alone) for run in entry.all_live()
             )
+            # Of a job that was retried a start sees the new due time only.
+            rows = [
+                row if row.ended_ms else replace(row, due_ms=0) for row in self.runs(entry.name)
+            ]
             found.append(
                 (
                     replace(self.scheduler.get(entry.name), served=False),
@@ -156,7 +159,7 @@ class Clockwork(Bench):
                     entry.linked,
                     entry.listed_ms,
                     live,
-                    self.runs(entry.name),
+                    rows,
                 )
             )
         return found

@@ -116,6 +116,7 @@ class World:
                 self._violate(f"start_failed: {error}")
                 return True
             self.lib.wd_world_start_cut(self.world)
+            self.damaged = False  # this start may have taken it out of force already
             self.outcome.ends.append("start_cut")
             return False
         finally:

@@ -9,6 +9,7 @@ from wal.frame import FsyncMode
 from wal.log import open_store
 from wheel.engine.core import Commit, Core, CoreOptions, Sync
 from wheel.engine.facts import CheckpointPhase, Clocks
+from wheel.engine.records import Flag, Kind, Policy, Record, encode
 
 UUID = bytes(range(16))
 BOOT_ID = bytes(range(16, 32))
@@ -93,6 +94,12 @@ class Life:
         self.core.fed_taken(self.handle, len(output.data))
         return output.data
 
+    def submit(self, *records):
+        """Carry out operations of the control plane; return the ids of new jobs."""
+        ids = self.core.submit(b"".join(map(encode, records)))
+        self.core.commit()
+        return ids
+
     def save(self, *, keep=2, between=lambda: None):
         """Make a checkpoint and put it in force; between() runs behind its first slice."""
         files = self.log.checkpoints
@@ -148,3 +155,61 @@ def filled(path, **options):
     life.ask("SCHEDULE pay +9h more")
     life.stop()
     return path
+
+
+def varied(path, **options):
+    """Return a stopped store at path: every kind of record that a small store can have.
+
+    Half of them are covered by a checkpoint in force, and half are in the log behind it.
+    """
+    filled(path, **options)
+    for number in (1, 2):
+        life = Life(path, salt_seed=7 + number, **options)
+        every_kind(life, f"{number}")
+        if number == 1:
+            life.save()
+            life.stop()
+        else:
+            life.kill()
+    return path
+
+
+def every_kind(life, tag):
+    life.ask("HANDLER mail RETRIES 5 LEASE 30000 CONCURRENCY 100")
+    life.ask(f"SCHEDULE mail +1h new KEY r{tag} ONDUP replace")
+    life.ask(f"SCHEDULE mail +2h newer KEY r{tag} ONDUP replace ONCE o{tag}")
+    life.ask(f"SCHEDULE mail +2h x KEY r{tag} ONCE p{tag}")
+    life.ask(f"RESCHEDULE r{tag} +3h")
+    for name in "abc":
+        life.ask(f"SCHEDULE brief{tag} now {name} LEASE 1000 KEY {name}{tag}")
+    reply = life.ask(f"LEASE brief{tag} COUNT 3").decode()
+    a, b, c = [line for line in reply.split("\r\n") if line.count(".") == 2]
+    life.ask(f"EXTEND {a} FOR 60000")
+    life.ask(f"CANCEL a{tag}")
+    life.ask(f"FAIL {b} DEAD ERROR first")
+    life.ask(f"FAIL {c} DEAD ERROR second")
+    life.ask("REQUEUE " + b.split(".", maxsplit=1)[0])
+    life.ask("PURGE " + c.split(".", maxsplit=1)[0])
+    owned = life.submit(
+        Record(
+            kind=Kind.CREATED,
+            due_ms=life.wall_ms + 5_000,
+            flags=Flag.HELD,
+            priority=128,
+            payload=b"owned",
+            owner=b"run-" + tag.encode(),
+            name=b"cron",
+            blob=Policy().blob(),
+        ),
+        Record(kind=Kind.PUT, reason=1, name=b"kept" + tag.encode(), blob=b"value" * 20),
+        Record(kind=Kind.PUT, reason=1, name=b"gone" + tag.encode(), blob=b"value"),
+    )
+    life.submit(
+        Record(kind=Kind.UNHELD, id=owned[0], due_ms=life.wall_ms + 9_000, flags=Flag(0)),
+        Record(kind=Kind.DEL, reason=1, name=b"gone" + tag.encode()),
+    )
+    life.ask(f"CANCEL {owned[0]}")
+    life.submit(Record(kind=Kind.CLOSED, id=owned[0]))
+    life.core.accept_clock()
+    life.core.raise_generations(70_000 + int(tag))
+    life.core.commit()

@@ -26,20 +26,24 @@ class Storm:
         self.told = 0
         self.dropped = 0
 
-    def connect(self) -> None:
-        """Begin a connection."""
-        sock = socket.socket()
+    def connect(self) -> bool:
+        """Begin a connection; False when there is no descriptor or port for it just now."""
+        try:
+            sock = socket.socket()
+        except OSError:
+            return False
         sock.setblocking(False)
         try:
             sock.connect(self._address)
         except BlockingIOError:
             pass
-        except OSError:  # no local port, or the backlog is full
+        except OSError:
             sock.close()
-            return
+            return False
         self.made += 1
         self._open[sock.fileno()] = sock
         self._poll.register(sock.fileno(), select.EPOLLIN)
+        return True
 
     def look(self, timeout_s: float) -> None:
         """Take down what the server said."""
@@ -59,8 +63,8 @@ class Storm:
         """Connect at a rate for a while."""
         begin = time.monotonic()
         while (passed := time.monotonic() - begin) < seconds:
-            while self.made < rate * passed:
-                self.connect()
+            while self.made < rate * passed and self.connect():
+                pass
             self.look(STEP_S)
 
     def report(self) -> dict[str, int]:

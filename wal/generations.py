@@ -7,13 +7,20 @@ log does not reach back to an older generation the start is refused. Nothing is 
 
 import errno
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Final
 
 from wal.disk import Disk
 from wal.errors import RefusedError, Rule
 from wal.facts import CheckpointEnd, CheckpointHeader, CheckpointStop
-from wal.frame import FORMAT_VERSION, CheckpointScanner
+from wal.frame import (
+    FORMAT_VERSION,
+    SEGMENT_HEADER_BYTES,
+    CheckpointScanner,
+    NewerFormatError,
+    decode_segment,
+)
 from wal.manifest import Checkpoint, Manifest
 from wal.segment import SegmentFile, needed
 
@@ -217,7 +224,34 @@ class Generations:
                     f" {seq:016x}, and the nearest there is {found[0].name}",
                 )
             )
-        return found
+        return self._with_the_one_before(found, from_lsn)
+
+    def _with_the_one_before(
+        self, found: tuple[SegmentFile, ...], from_lsn: int
+    ) -> tuple[SegmentFile, ...]:
+        """Return found, led by the segment before it when its own header block does not verify.
+
+        Of a segment that begins just behind the checkpoint no sync need have covered anything, in
+        modes interval and off. The one before is durable, and tells the mode: so what is missing
+        can be told from what is damaged.
+        """
+        at = len(self._segments) - len(found)
+        if not found or found[0].base_lsn != from_lsn or at == 0:
+            return found
+        before = self._segments[at - 1]
+        if before.seq + 1 != found[0].seq or self._has_header(found[0]):
+            return found
+        return (before, *found)
+
+    def _has_header(self, segment: SegmentFile) -> bool:
+        fd = self._disk.open(segment.path)
+        try:
+            block = self._disk.pread(fd, SEGMENT_HEADER_BYTES, 0)
+        finally:
+            self._disk.close(fd)
+        with suppress(NewerFormatError):
+            return decode_segment(block) is not None
+        return True
 
     def _explained(self, refused: RefusedError) -> RefusedError:
         """Return the refusal, about the damaged checkpoint when one is what led there."""

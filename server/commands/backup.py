@@ -111,6 +111,8 @@ def _held_still(disk: RealDisk, path: str, url: str | None) -> Generator[int | N
         finally:
             disk.close(lock_fd)
         return
+    with Client(url) as client:
+        client.execute("PING")  # nobody waits an hour for a server that is not there
     with Client(url, timeout=CALL_TIMEOUT_S) as client:
         started = fields(client.execute("BACKUP", "START"))
         served = text(started["data"])

@@ -7,6 +7,7 @@ import click
 
 from server.clock import SystemClock
 from server.logs import make_logger
+from server.notify import Notifier
 from server.settings import (
     CLIENTS_MAX_DEFAULT,
     CLIENTS_MAX_LIMIT,
@@ -227,7 +228,7 @@ def serve_command(
             clients_max=clients_max,
             hint="there are too few descriptors: raise `ulimit -n`, or LimitNOFILE= in the unit",
         )
-    return serve(settings, clock=clock, logger=logger)
+    return serve(settings, clock=clock, logger=logger, notifier=Notifier.from_environ(os.environ))
 
 
 def _clients_max(asked: int | None) -> int:

@@ -75,8 +75,8 @@ RULES = [
     plant(
         "rule 3: frames up to S1 age the rings again",
         REPLAY,
-        "if (!fuzzy) wd_ring_age",
-        "if (!fuzzy || PLANTED) wd_ring_age",
+        "if (status == WD_OK && !fuzzy) wd_ring_age",
+        "if (status == WD_OK && (!fuzzy || PLANTED)) wd_ring_age",
         scenario=RINGS,
     ),
     plant(

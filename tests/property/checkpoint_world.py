@@ -61,6 +61,7 @@ class World:
 
     def __init__(self, seed: int, *, jobs_max: int = 4096) -> None:
         self.rng = random.Random(seed)
+        small = self.rng.random() < 0.5  # so that what is over is dropped for room too
         self.options = CoreOptions(
             commit=Commit.DRIVEN,
             sockets=False,
@@ -68,6 +69,9 @@ class World:
             jobs_max=jobs_max,
             seed=seed,
             payload_bytes_max=1 << 20,
+            dead_max=3 if small else 1000,
+            ended_max=5 if small else 1000,
+            once_max=5 if small else 1000,
         )
         self.wall_ms, self.boot_ms, self.rel_ms = WALL_MS, 1_000_000, WALL_MS
         self.term = 1

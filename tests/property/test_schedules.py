@@ -64,7 +64,7 @@ class Account:
     def __init__(self, frames: list[bytes]) -> None:
         self.made: Counter[str] = Counter()
         self._pool = SettingsPool()
-        self._now: dict[str, tuple[str, str, str, int, int | None]] = {}
+        self._now: dict[str, tuple[str, str, str, int]] = {}
         self._done: dict[str, int] = {}
         self._created: dict[str, set[int]] = {}
         self._dropped: dict[str, dict[int, int]] = {}
@@ -87,42 +87,47 @@ class Account:
             self._take_entry(record, record.name.decode(errors="replace"))
 
     def _take_entry(self, record: Record, name: str) -> None:
-        if record.reason == 1 and record.kind == Kind.DEL:
+        if record.kind == Kind.DEL and record.reason == 1:
             self._close(name)
-            self._now.pop(name, None)
-            self._created.pop(name, None)
-            self._dropped.pop(name, None)
-        elif record.reason == 1:
-            kept = read_kept(record.blob)
-            settings = self._pool.get(kept.settings)
-            now = (settings.rule, settings.tz, settings.dst, kept.since_ms, settings.end_ms)
-            if name in self._now and self._now[name][:4] != now[:4]:
-                every = "@every" in self._now[name][0] or "@every" in settings.rule
-                self._close(name, None if every else kept.since_ms - 1)
-            if settings.has_rule:
-                self._now[name] = now
-            elif name in self._now:
-                del self._now[name]
-        elif record.reason == 4 and record.kind == Kind.PUT:
-            self._planned.setdefault(name, set()).update(read_plan(record.blob))
-        elif record.reason == 2 and record.kind == Kind.PUT and name in self._now:
+            for known in (self._now, self._created, self._dropped):
+                known.pop(name, None)
+        elif record.kind == Kind.PUT and record.reason == 1:
+            self._take_definition(record.blob, name)
+        elif record.kind == Kind.PUT and record.reason == 2 and name in self._now:
             entry = Entry(name, self._pool.get(b"{}"), version=1, since_ms=0)
             entry.read_state(record.blob)
             self._done[name] = entry.done_ms
-        elif record.reason == 3 and record.kind == Kind.PUT:
-            ranges = self._dropped.setdefault(name, {})
-            for item in history.split(record.blob):
-                dropped = item.outcome in {Outcome.SKIPPED, Outcome.MISSED}
-                found = history.decode(item)
-                if dropped and not found.tag and not found.job_id:
-                    old = ranges.get(item.first_ms, 0)
-                    ranges[item.first_ms] = max(old, item.last_ms)
+        elif record.kind == Kind.PUT and record.reason == 3:
+            self._take_history(record.blob, self._dropped.setdefault(name, {}))
+        elif record.kind == Kind.PUT and record.reason == 4:
+            self._planned.setdefault(name, set()).update(read_plan(record.blob))
+
+    def _take_definition(self, blob: bytes, name: str) -> None:
+        kept = read_kept(blob)
+        settings = self._pool.get(kept.settings)
+        now = (settings.rule, settings.tz, settings.dst, kept.since_ms)
+        if name in self._now and self._now[name] != now:
+            every = "@every" in self._now[name][0] or "@every" in settings.rule
+            self._close(name, None if every else kept.since_ms - 1)
+        if settings.has_rule:
+            self._now[name] = now
+        else:
+            self._now.pop(name, None)
+
+    @staticmethod
+    def _take_history(blob: bytes, ranges: dict[int, int]) -> None:
+        for item in history.split(blob):
+            dropped = item.outcome in {Outcome.SKIPPED, Outcome.MISSED}
+            found = history.decode(item)
+            if dropped and not found.tag and not found.job_id:
+                old = ranges.get(item.first_ms, 0)
+                ranges[item.first_ms] = max(old, item.last_ms)
 
     def _close(self, name: str, until_ms: int | None = None) -> None:
         """Each time of the rule up to the last decision has one run or one reason."""
         if name not in self._now:
             return
-        rule_text, tz, dst, since_ms, _ = self._now[name]
+        rule_text, tz, dst, since_ms = self._now[name]
         rule = compile_rule(rule_text, tz=tz, name=name, dst=dst)
         done_ms = self._done.get(name, since_ms - 1) if until_ms is None else until_ms
         created = self._created.get(name, set())
@@ -142,9 +147,8 @@ def _meant(record: Record) -> int:
 
 def definition(rng: random.Random, name: str) -> Definition:
     ups = [one for one in NAMES if one < name]
-    after = tuple(
-        rng.sample(ups, rng.randrange(min(3, len(ups) + 1))) if rng.random() < 0.4 else ()
-    )
+    count = rng.randrange(min(3, len(ups) + 1)) if rng.random() < 0.4 else 0
+    after = tuple(rng.sample(ups, count))
     rule = "-" if after and rng.random() < 0.4 else rng.choice(RULES)
     return Definition(
         name=name,

@@ -479,3 +479,19 @@ def test_the_segment_that_is_written_to_is_never_shortened(rotations):
     life.append(b"and on")
     life.log.close()
     assert Life(disk, history).frames[-1][2] == b"and on"
+
+
+@pytest.mark.parametrize("fsync", [FsyncMode.INTERVAL, FsyncMode.OFF])
+def test_a_segment_whose_name_no_sync_covers_is_no_reason_to_delete_the_one_before(fsync):
+    """The log rotates between the sync for a checkpoint and its publication; then a power cut."""
+    disk, history = SimDisk(), History()
+    life = Life(disk, history, fsync)
+    life.append(b"x" * 3000)
+    made = write_checkpoint(disk, life.log, uuid=UUID, term=life.log.term, start_lsn=1)
+    life.sync()
+    life.append(b"y" * 3000)
+    assert life.log.stats().rotations == 1
+    life.log.checkpoints.publish(made, keep=1, wall_ms=5_000)
+    life.log.checkpoints.drop()
+    for seed in range(10):
+        assert Life(disk.crashed(seed), copied(history), fsync).frames[0][2] == b"x" * 3000

@@ -778,7 +778,7 @@ def test_a_run_is_marked_and_made_anew(world: Clockwork) -> None:
     hand.done(made[0])
     world.go(0)
     assert world.scheduler.rerun("s", "2027-01-15") == [f"{dead.run_id}~2"]
-    for bad in ("s", "s@2020-01-01T00:00:00Z", "nobody@2027-01-15T09:00:00Z"):
+    for bad in ("s", "s@2099-01-01T00:00:00Z", "nobody@2027-01-15T09:00:00Z"):
         with pytest.raises(ScheduleError):
             world.scheduler.mark(bad, succeeded=True)
 

@@ -27,6 +27,8 @@ def save_command(*, url: str | None, as_json: bool) -> None:
     It covers everything that was confirmed before. The next start reads it and the log behind it;
     older log that nothing needs any more is deleted. The server makes checkpoints by itself too.
     """
+    with Client(url) as client:
+        client.execute("PING")  # nobody waits an hour for a server that is not there
     with Client(url, timeout=SAVE_TIMEOUT_S) as client:
         saved = fields(client.execute("SAVE"))
     if as_json:

@@ -6,7 +6,6 @@ call after ``close()`` raises TypeError.
 # pyright: basic
 
 from collections.abc import Iterator
-from enum import IntEnum
 from itertools import pairwise
 from types import TracebackType
 from typing import Any, Final, Self
@@ -21,20 +20,17 @@ from wheel.engine.facts import (
     Commit,
     CoreOptions,
     DiskRoom,
-    Entry,
     FedOutput,
     Figure,
     FigureKind,
     Loaded,
-    Owned,
     Right,
     Session,
     SlowCommand,
     Sync,
-    Times,
     WhenFault,
 )
-from wheel.engine.records import HEADER_BYTES, Record, decode
+from wheel.engine.plane import ControlPlane
 from wheel.errors import CoreError, CoreMemoryError
 
 __all__ = [
@@ -52,7 +48,6 @@ __all__ = [
     "rights_table",
 ]
 
-NEVER_MS: Final = (1 << 63) - 1
 NAME_BYTES_MAX: Final = 63  # of a connection's or a user's name
 ROLES_ALL: Final = 31  # WD_ROLES_ALL
 
@@ -84,7 +79,7 @@ def _need(status: int, doing: str) -> int:
     return status
 
 
-class Core:
+class Core(ControlPlane):
     """A core: engine, connections, and what carries its frames to the log."""
 
     def __init__(self, options: CoreOptions) -> None:
@@ -104,6 +99,7 @@ class Core:
         self._stats = ffi.new("wd_core_stats *")
         self._engine = ffi.new("wd_engine_figures *")
         self._times = ffi.new("wd_core_times *")
+        self._lib, self._ffi, self._need = lib, ffi, _need
 
     def close(self) -> None:
         """Close every connection, wait for the frame in flight, free everything."""
@@ -260,86 +256,6 @@ class Core:
     def batch_durable(self, lsn: int) -> None:
         """Open the gate up to lsn, which is durable now, and end the round."""
         _need(lib.wd_core_batch_durable(self._core, lsn), f"lsn {lsn} as durable")
-
-    # ---------------------------------------------------------------- what Python decided
-
-    def submit(self, ops: bytes) -> list[int]:
-        """Carry out operations (``records.encode``), all of them or none; return ids of new jobs.
-
-        What each kind of record means here stands in ``wd_control.h``. Call ``commit`` behind it.
-
-        Raises:
-            JobGoneError: a job or entry is not there or not in a state that allows it.
-            CoreMemoryError: no room.
-            CoreError: the bytes are no such operations, or more than 2 MiB.
-        """
-        ids = ffi.new("uint64_t[]", len(ops) // HEADER_BYTES + 1)
-        status = lib.wd_core_submit(self._core, ops, len(ops), ids, len(ids), self._u32)
-        _need(status, f"submitting {len(ops)} bytes")
-        return [int(ids[i]) for i in range(int(self._u32[0]))]
-
-    def ended(self, most: int = 1000) -> list[Record]:
-        """Return owned jobs that ended, or were moved, and are not CLOSED yet; oldest first."""
-        status = lib.wd_core_ended(self._core, most, self._bytes, self._size)
-        _need(status, "listing ended jobs")
-        return list(decode(ffi.buffer(self._bytes[0], self._size[0])[:])) if self._size[0] else []
-
-    def table(self) -> Iterator[Entry]:
-        """Yield every entry; nothing may change the table meanwhile."""
-        cursor, found = ffi.new("uint32_t *"), ffi.new("wd_core_entry *")
-        while lib.wd_core_table_next(self._core, cursor, found) == lib.WD_OK:
-            yield Entry(
-                kind=int(found.kind),
-                key=ffi.buffer(found.key, found.key_n)[:],
-                blob=ffi.buffer(found.blob, found.blob_n)[:] if found.blob_n else b"",
-            )
-
-    def table_get(self, kind: int, key: bytes) -> bytes | None:
-        """Return the value of one entry, None if there is none."""
-        status = lib.wd_core_table_get(self._core, kind, key, len(key), self._bytes, self._size)
-        if status != lib.WD_OK:
-            return None
-        return ffi.buffer(self._bytes[0], self._size[0])[:] if self._size[0] else b""
-
-    def owned(self) -> Iterator[Owned | None]:
-        """Yield every job with an owner; None now and then, when there was none for a while."""
-        cursor, found = ffi.new("uint32_t *"), ffi.new("wd_core_owned *")
-        while (status := lib.wd_core_owned_next(self._core, cursor, found)) != lib.WD_EGONE:
-            if status != lib.WD_OK:
-                yield None
-                continue
-            owner = ffi.buffer(found.owner, found.owner_n)[:]
-            yield Owned(
-                id=int(found.id), due_ms=int(found.due_ms), owner=owner, state=int(found.state)
-            )
-
-    def job_state(self, job_id: int) -> int:
-        """Return a job's ``State``; UNKNOWN when it has gone."""
-        return int(lib.wd_core_job_state(self._core, job_id))
-
-    def times(self) -> Times:
-        """Return where the axes stand, and what they jumped over since this was last asked."""
-        lib.wd_core_times_get(self._core, self._times)
-        seen = self._times
-        return Times(
-            wall_ms=int(seen.wall_ms),
-            logical_ms=int(seen.logical_ms),
-            rel_ms=int(seen.rel_ms),
-            wall_jump=(int(seen.wall_from_ms), int(seen.wall_to_ms)),
-            rel_jump=(int(seen.rel_from_ms), int(seen.rel_to_ms)),
-        )
-
-    def set_alarms(self, wall_ms: int | None, rel_ms: int | None) -> None:
-        """Have a round begin when logical now or rel now comes to these; None = never."""
-        lib.wd_core_set_alarms(
-            self._core,
-            NEVER_MS if wall_ms is None else wall_ms,
-            NEVER_MS if rel_ms is None else rel_ms,
-        )
-
-    def wants_python(self) -> bool:
-        """Return whether an alarm's time has come, or owned jobs ended and are not CLOSED."""
-        return bool(lib.wd_core_wants_python(self._core))
 
     # ---------------------------------------------------------------- commands that Python answers
 

@@ -261,7 +261,9 @@ class Runner:
         change.touch(entry)
         run = Run(entry.name, nominal_ms, tag, due, own or entry.label(nominal_ms), alone=alone)
         # At the nominal time, whether its upstreams are done or not.
-        decision = START if alone else self._overlap(change, entry, caught_up=caught_up)
+        decision = START
+        if not alone and entry.live is not None:
+            decision = self._overlap(change, entry, caught_up=caught_up)
         if decision.act is Act.SKIP:
             gap = Gap(nominal_ms, nominal_ms, 1, decision.reason)
             self.drop(change, entry, gap, Outcome.SKIPPED, tag=tag, label=run.label)

@@ -389,7 +389,8 @@ class Scheduler(ByHand):
     def _edit(self, entry: Entry, settings: Settings, new: Kept, kept: Kept, times: Times) -> Set:
         planner, old = self.planner, entry.settings
         is_new_rule = _new_rule(old, settings)
-        begin_ms = max(_begin_ms(settings, times), entry.done_ms if old.rel == settings.rel else 0)
+        # On either axis: a run id is made of a nominal time, and none is made twice.
+        begin_ms = max(_begin_ms(settings, times), entry.done_ms)
         with planner.changing() as change:
             change.touch(entry)
             planner.graph.set(entry.name, settings.after, known=self.exists)
