@@ -175,6 +175,32 @@ def test_an_upstream_that_has_used_up_its_runs_has_none_on_later_dates(
     assert outcomes(world, "report") == [("running", ""), ("no_upstream", "none")]
 
 
+def test_times_that_passed_while_an_upstream_had_ended_do_not_count_as_done(
+    world: Clockwork, hand: Hand
+) -> None:
+    world.set("backup", "0 9,10,11 * * *", "b", max_runs=1)
+    world.set("report", "30 10 * * *", "r", after=("backup",), overlap=Overlap.ALLOW)
+    world.go(HOUR_MS)
+    hand.fail(*hand.take_jobs("b"))
+    world.go(HOUR_MS + 15 * MINUTE_MS)
+    world.set("backup", "0 9,10,11 * * *", "b", max_runs=9)
+    world.scheduler.mark(f"backup@{DAY}T09:00:00Z", succeeded=True)
+    world.go(HOUR_MS)
+    assert [row.run_id for row in world.runs("report")] == [f"report@{DAY}T10:30:00Z"]
+    assert outcomes(world, "report") == [("running", "")]
+    world.set("late", "0 12 * * *", "r", after=("backup",))
+    world.go(HOUR_MS)
+    assert outcomes(world, "late") == [("held", "running")]
+
+
+def test_times_before_a_start_to_come_do_not_count_as_done(world: Clockwork) -> None:
+    world.set("backup", "0 * * * *", "b")
+    world.set("report", "30 10 * * *", "r", after=("backup",))
+    world.set("backup", "0 * * * *", "b", start_ms=WALL_MS + 5 * HOUR_MS)
+    world.go(3 * HOUR_MS)
+    assert outcomes(world, "report") == [("held", "pending")]
+
+
 # ---------------------------------------------------------------- edits
 
 

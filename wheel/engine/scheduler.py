@@ -407,7 +407,7 @@ class Scheduler(ByHand):
             entry.settings = settings
             entry.version += 1
             if is_new_rule or old.date != settings.date:
-                entry.since_ms = begin_ms + 1
+                entry.since_ms = max(begin_ms + 1, settings.start_ms or 0)
                 entry.dropping = False
             if is_new_rule:
                 entry.done_ms = begin_ms
@@ -461,8 +461,13 @@ class Scheduler(ByHand):
         bounds = ("end_ms", "max_runs", "jitter_ms")
         if all(getattr(old, name) == getattr(entry.settings, name) for name in bounds):
             return
+        had_ended = entry.next_ms is None
         after_ms = begin_ms if entry.next_ms is None else entry.next_ms - 1
         self.planner.set_next(entry, after_ms)
+        if had_ended and entry.next_ms is not None:
+            # What passed while it had ended was nobody's: neither made nor missed.
+            entry.done_ms = begin_ms
+            entry.since_ms = begin_ms + 1
 
     def _unlink(self, change: Change, names: Sequence[str]) -> None:
         for name in names:
