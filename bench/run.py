@@ -4,7 +4,8 @@
     make bench BENCH="--quick"                   a minute and a half; for a look, not for quoting
     python -m bench.run [GROUP ...] [--quick] [--json FILE] [--folder DIR]
 
-Groups: wheel, memory, schedule, drain, restart, checkpoint. Exit status 1 when a target is missed.
+Groups: wheel, memory, schedule, drain, restart, checkpoint, schedules. Exit status 1 when a target
+is missed.
 """
 
 import argparse
@@ -25,6 +26,7 @@ from bench import (
     figures_memory,
     figures_restart,
     figures_schedule,
+    figures_schedules,
     figures_wheel,
 )
 from bench.harness import (
@@ -45,6 +47,7 @@ GROUPS: Final[dict[str, Group]] = {
     "drain": figures_drain.run,
     "restart": figures_restart.run,
     "checkpoint": figures_checkpoint.run,
+    "schedules": figures_schedules.run,
 }
 FULL: Final = Scale(
     rounds=3,

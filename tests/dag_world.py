@@ -132,7 +132,7 @@ class World:
                     held = HeldRun(name=name, nominal_ms=run.nominal_ms, own=run.own)
                     self.dependencies.hold(held)
         for name in self.plans:
-            self.dependencies.touch(name)
+            self.dependencies.note(name)
         self.settle()
 
     # ---------------------------------------------------------------- facts
@@ -212,7 +212,7 @@ class World:
         one = Range(times[0], times[-1])
         self.ranges.setdefault(name, []).append(one)
         fact = RunFact(first_ms=one.first_ms, last_ms=one.last_ms, phase=one.phase)
-        self.dependencies.touch(name, fact)
+        self.dependencies.note(name, fact)
         self.settle()
 
     def make(self, name: str, run: Run) -> None:
@@ -236,7 +236,7 @@ class World:
 
     def told(self, name: str, run: Run) -> None:
         """A run was made or skipped: what has no rule may be called for."""
-        self.dependencies.touch(name, self.fact(name, run))
+        self.dependencies.note(name, self.fact(name, run))
         for firing in self.dependencies.fires(name, run.nominal_ms, run.own):
             self.make_without_rule(firing)
         self.settle()
@@ -247,7 +247,7 @@ class World:
         if plan.paused:
             run.phase = Phase.MISSED
             self.runs_of[firing.name][run.nominal_ms] = run
-            self.dependencies.touch(firing.name, self.fact(firing.name, run))
+            self.dependencies.note(firing.name, self.fact(firing.name, run))
         else:
             self.make(firing.name, run)
 
@@ -269,7 +269,7 @@ class World:
         self.make(name, Run(nominal_ms=nominal_ms, own=own, by_hand=True))
 
     def changed(self, name: str, run: Run | None = None) -> None:
-        self.dependencies.touch(name, None if run is None else self.fact(name, run))
+        self.dependencies.note(name, None if run is None else self.fact(name, run))
         self.settle()
 
     def settle(self) -> None:

@@ -802,7 +802,7 @@ def test_nobody_is_released_by_what_is_healed_in_the_same_moment():
     for name, phase in (("files", Phase.SUCCEEDED), ("backup", Phase.RUNNING)):
         run = world.runs_of[name][T02]
         run.phase = phase
-        world.dependencies.touch(name, world.fact(name, run))
+        world.dependencies.note(name, world.fact(name, run))
     world.settle()
     assert told(world, "all", NOTIFY) == "waiting report held"
 
@@ -816,9 +816,9 @@ def test_changes_are_told_in_the_order_of_running_and_each_once():
         world.fire(name)
     run = world.runs_of["d"][T02]
     run.phase = Phase.DEAD
-    world.dependencies.touch("a")
-    world.dependencies.touch("b")
-    world.dependencies.touch("d", world.fact("d", run))
+    world.dependencies.note("a")
+    world.dependencies.note("b")
+    world.dependencies.note("d", world.fact("d", run))
     told_of = [(held.name, held.verdict.reason) for held, _before in world.dependencies.settle()]
     assert told_of == [("c", "dead"), ("b", "dead"), ("a", "dead")]
 

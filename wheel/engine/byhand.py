@@ -65,7 +65,7 @@ class ByHand:
         if not 0 <= nominal_ms < TIME_MS_END:
             raise ScheduleError("LIMIT", f"AT {nominal_ms} is no time; write unix ms below 2^48")
         with planner.changing() as change:
-            change.touch(entry)
+            change.edit(entry)
             entry.manual_count += 1
             manual = Manual(at_ms=nominal_ms, tag=f"!{entry.manual_count}", alone=force)
             made_id = run_id(name, nominal_ms, manual.tag)
@@ -135,12 +135,12 @@ class ByHand:
                 "LIMIT", f"ACTIVE {active} is not in 1..{BACKFILL_ACTIVE_MAX}; write less"
             )
         with planner.changing() as change:
-            change.touch(entry)
+            change.edit(entry)
             change.put(PLAN, name.encode(), plan_blob(times))
             entry.set_plan(Plan(times=tuple(times), done=0, active=active or 1))
             entry.fill(min(times), max(times))
             self._tokens.put(change, once, ids, self.planner.look().rel_ms)
-            planner.dependencies.touch(name)
+            planner.dependencies.note(name)
             change.events.append(
                 ("schedule_backfilled", {"schedule": name, "runs": len(ids), "actor": actor})
             )
@@ -199,7 +199,7 @@ class ByHand:
         with planner.changing() as change:
             for target in targets:
                 entry = self.planner.entry(target.name)
-                change.touch(entry)
+                change.edit(entry)
                 tag = self._repeat_tag(change, entry, target.nominal_ms)
                 due_ms = planner.due_ms(entry, target.nominal_ms)
                 # One behind the other, whatever OVERLAP says, or all but the first were skipped.
@@ -255,7 +255,7 @@ class ByHand:
         times = planner.look()
         live = (entry.live or {}).get((nominal_ms, tag))
         with planner.changing() as change:
-            change.touch(entry)
+            change.edit(entry)
             record = self._marked(change, entry, (nominal_ms, tag), live)
             outcome = Outcome.SUCCEEDED if succeeded else Outcome.DEAD
             if record.outcome is Outcome.SUCCEEDED and not succeeded:

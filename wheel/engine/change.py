@@ -82,7 +82,7 @@ class Change:
 
     # ---------------------------------------------------------------- entries
 
-    def touch(self, entry: Entry) -> None:
+    def edit(self, entry: Entry) -> None:
         """Say that an entry is going to be changed."""
         if entry not in self._saved:
             self._saved[entry] = saved_of(entry)

@@ -1,11 +1,11 @@
 """Runs that are held for upstreams: who is judged anew when something changes.
 
-Whoever changes a fact says so with ``touch``: a run was made, ended, dropped, rerun or marked; a
+Whoever changes a fact says so with ``note``: a run was made, ended, dropped, rerun or marked; a
 schedule was made, edited, paused, resumed or deleted. ``settle`` then judges anew the held runs
 that wait for it, and those that wait for these, none before what it waits for. What it gives back
 goes into one batch with the rest of what the change caused.
 
-Nothing here is logged: after a replay the held runs are told with ``hold``, everything is touched,
+Nothing here is logged: after a replay the held runs are told with ``hold``, every change is noted,
 and the same verdicts come from the same facts.
 """
 
@@ -110,7 +110,7 @@ class Dependencies:
 
     # ---------------------------------------------------------------- changes
 
-    def touch(self, name: str, run: HeldRun | RunFact | None = None) -> None:
+    def note(self, name: str, run: HeldRun | RunFact | None = None) -> None:
         """Note a change of a schedule, or of one of its runs.
 
         Args:

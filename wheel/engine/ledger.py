@@ -47,7 +47,7 @@ class Ledger:
         label: str = "",
     ) -> RunRecord:
         """Record nominal times that no run is made for; those in a row share a record."""
-        change.touch(entry)
+        change.edit(entry)
         items = change.history(entry.name)
         number = self._joins(entry, items, outcome, gap.reason) if not tag else None
         record = RunRecord(

@@ -24,7 +24,7 @@ from wheel.engine.runner import Core as RunnerCore
 from wheel.engine.runner import Event, Runner, Span
 from wheel.engine.runs import Outcome, Run, RunRecord, Stands, parse_owner
 
-SLICE_NS: Final = 600_000
+SLICE_NS: Final = 300_000  # of deciding; carrying it out takes twice that again
 ENDED_A_SLICE: Final = 64
 RETRY_MS: Final = 1_000
 
@@ -156,11 +156,11 @@ class Planner(Runner):
         nominal_ms, fire_ms = entry.next_ms, entry.fire_ms
         assert nominal_ms is not None
         assert fire_ms is not None
-        change.touch(entry)
+        change.edit(entry)
         most = entry.settings.max_runs
         if most is not None and entry.runs >= most:  # runs by hand have used it up meanwhile
             self.set_next(entry, nominal_ms)
-            self.dependencies.touch(entry.name)
+            self.dependencies.note(entry.name)
             return
         picked = nominal_ms <= entry.caught_ms
         span = None if picked else self.missed_until(entry)
@@ -174,7 +174,7 @@ class Planner(Runner):
 
     def catch_up(self, change: Change, entry: Entry, span: Span, now_ms: int) -> bool:
         """Pick from missed times; False: nothing was missed, the next time is decided as usual."""
-        change.touch(entry)
+        change.edit(entry)
         first_ms = entry.next_ms
         assert first_ms is not None
         rule = entry.compiled
@@ -256,7 +256,7 @@ class Planner(Runner):
 
     def start_manual(self, change: Change, entry: Entry, manual: Manual) -> Run | None:
         """Make a run that was triggered by hand, its time having come."""
-        change.touch(entry)
+        change.edit(entry)
         extra = entry.extra
         alone = extra.alone
         if manual.alone:
@@ -293,7 +293,7 @@ class Planner(Runner):
         """Make runs of a backfill as it has room; False: there are more to be made now."""
         plan = entry.extra.plan
         assert plan is not None
-        change.touch(entry)
+        change.edit(entry)
         done, times = plan.done, plan.times
         while done < len(times):
             if sum(run.alone and not run.tag for run in entry.all_live()) >= plan.active:
@@ -347,7 +347,7 @@ class Planner(Runner):
         run = Run(name, nominal_ms, tag, record.due_ms or 0, label, job_id=job_id)
         if outcome is None:
             change.revive(entry, run)
-            change.touch(entry)
+            change.edit(entry)
             self.store.jobs[job_id] = (entry, run)
             change.undone_by(lambda: self._forget_job(job_id))
             self.tell(change, entry, run, Phase.RUNNING)
@@ -369,7 +369,7 @@ class Planner(Runner):
         self, change: Change, entry: Entry, run: Run, outcome: Outcome, record: Record
     ) -> None:
         """Record a run's end, and let the next one go."""
-        change.touch(entry)
+        change.edit(entry)
         change.end(entry, run)
         if run.stands is Stands.HELD:
             self.let_go(change, run)

@@ -161,7 +161,7 @@ class Runner:
         entry.next_ms = self.next_time(entry, after_ms)
         entry.fire_ms = None if entry.next_ms is None else self.due_ms(entry, entry.next_ms)
         if entry.next_ms is None and entry.linked:
-            self.dependencies.touch(entry.name)
+            self.dependencies.note(entry.name)
 
     # ---------------------------------------------------------------- changes
 
@@ -258,7 +258,7 @@ class Runner:
             caught_up: one of several that make up for missed ones.
             alone: OVERLAP leaves it alone.
         """
-        change.touch(entry)
+        change.edit(entry)
         run = Run(entry.name, nominal_ms, tag, due, own or entry.label(nominal_ms), alone=alone)
         # At the nominal time, whether its upstreams are done or not.
         decision = START
@@ -314,7 +314,7 @@ class Runner:
         if not run.tag:
             entry.dropping = False
         if entry.runs == entry.settings.max_runs:
-            self.dependencies.touch(entry.name)  # no run of it is to come any more
+            self.dependencies.note(entry.name)  # no run of it is to come any more
         if entry.linked:
             phase = Phase.HELD if run.stands is Stands.HELD else Phase.RUNNING
             self.tell(change, entry, run, phase, in_row=in_row)
@@ -348,7 +348,7 @@ class Runner:
             return False
         if run.stands is Stands.HELD:
             self.let_go(change, run)
-        change.touch(entry)
+        change.edit(entry)
         change.end(entry, run)
         if outcome is Outcome.SKIPPED:
             entry.skipped += 1
@@ -499,7 +499,7 @@ class Runner:
         )
 
     def _tell(self, change: Change, entry: Entry, fact: RunFact, *, in_row: bool = False) -> None:
-        self.dependencies.touch(entry.name, fact)
+        self.dependencies.note(entry.name, fact)
         if fact.phase not in _FIRES and not fact.by_hand:
             return
         for firing in self.dependencies.fires(entry.name, fact.first_ms, fact.label):
@@ -509,7 +509,7 @@ class Runner:
         """Make the run of a schedule without a rule."""
         entry = self.store.get(firing.name)
         assert entry is not None, firing.name
-        change.touch(entry)
+        change.edit(entry)
         entry.done_ms = max(entry.done_ms, firing.nominal_ms)
         if entry.paused:
             gap = Gap(firing.nominal_ms, firing.nominal_ms, 1, "paused")

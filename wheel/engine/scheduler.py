@@ -84,7 +84,7 @@ class Scheduler(ByHand):
             self._take_in(entry, prints)
         for entry in store.all():
             if entry.linked:
-                planner.dependencies.touch(entry.name)
+                planner.dependencies.note(entry.name)
         yield
 
     def _take_in(self, entry: Entry, prints: dict[str, bytes]) -> None:
@@ -141,11 +141,11 @@ class Scheduler(ByHand):
                     entry = planner.store.get(name)
                     if entry is None:
                         continue
-                    change.touch(entry)
+                    change.edit(entry)
                     before_ms = entry.next_ms
                     entry.print = print_of(entry.settings)
                     planner.set_next(entry, entry.done_ms)
-                    planner.dependencies.touch(name)
+                    planner.dependencies.note(name)
                     change.events.append(
                         (
                             "schedule_zone_changed",
@@ -362,7 +362,7 @@ class Scheduler(ByHand):
         entry.print = print_of(settings)
         planner.set_next(entry, begin_ms)
         with planner.changing() as change:
-            change.touch(entry)
+            change.edit(entry)
             entry.live = planner.store.adopt(entry)
             planner.store.add(entry)
             change.undone_by(lambda: planner.store.remove(entry))
@@ -370,7 +370,7 @@ class Scheduler(ByHand):
             change.undone_by(lambda: planner.graph.set(name, (), known=self.exists))
             self._relink(change, entry)
             change.put(DEFINITION, name.encode(), new._replace(since_ms=since_ms).blob())
-            planner.dependencies.touch(name)
+            planner.dependencies.note(name)
             change.events.append(
                 ("schedule_set", {"schedule": name, "word": "created", "actor": new.actor})
             )
@@ -383,7 +383,7 @@ class Scheduler(ByHand):
         for name in entry.settings.after:
             other = planner.store.get(name)
             if other is not None and not other.linked:
-                change.touch(other)
+                change.edit(other)
                 other.linked = True
 
     def _edit(self, entry: Entry, settings: Settings, new: Kept, kept: Kept, times: Times) -> Set:
@@ -392,7 +392,7 @@ class Scheduler(ByHand):
         # On either axis: a run id is made of a nominal time, and none is made twice.
         begin_ms = max(_begin_ms(settings, times), entry.done_ms)
         with planner.changing() as change:
-            change.touch(entry)
+            change.edit(entry)
             planner.graph.set(entry.name, settings.after, known=self.exists)
             change.undone_by(
                 lambda: planner.graph.set(entry.name, old.after, known=lambda _name: True)
@@ -425,7 +425,7 @@ class Scheduler(ByHand):
                     version=entry.version, created_ms=kept.created_ms, since_ms=entry.since_ms
                 ).blob(),
             )
-            planner.dependencies.touch(entry.name)
+            planner.dependencies.note(entry.name)
             change.events.append(
                 (
                     "schedule_set",
@@ -473,7 +473,7 @@ class Scheduler(ByHand):
         for name in names:
             other = self.planner.store.get(name)
             if other is not None and other.linked:
-                change.touch(other)
+                change.edit(other)
                 other.linked = bool(other.settings.after or self.planner.graph.dependants(name))
 
     # ---------------------------------------------------------------- delete, pause, resume
@@ -490,7 +490,7 @@ class Scheduler(ByHand):
         after = entry.settings.after
         key = name.encode()
         with planner.changing(gone=frozenset({name})) as change:
-            change.touch(entry)
+            change.edit(entry)
             planner.graph.remove(name, force=force)
             change.undone_by(lambda: planner.graph.set(name, after, known=lambda _name: True))
             for run in list(entry.all_live()):
@@ -504,7 +504,7 @@ class Scheduler(ByHand):
             planner.store.remove(entry)
             change.undone_by(lambda: planner.store.restore(entry))
             self._unlink(change, after)
-            planner.dependencies.touch(name)
+            planner.dependencies.note(name)
             change.events.append(("schedule_deleted", {"schedule": name, "actor": actor}))
 
     def pause(self, name: str, *, note: str = "", actor: str = "") -> None:
@@ -517,11 +517,11 @@ class Scheduler(ByHand):
         times = planner.look()
         check_note(note)
         with planner.changing() as change:
-            change.touch(entry)
+            change.edit(entry)
             since_ms = entry.extra.paused_ms or times.wall_ms
             entry.paused = True
             entry.extra = changed_extra(entry.extra, paused_ms=since_ms, note=note, actor=actor)
-            planner.dependencies.touch(name)
+            planner.dependencies.note(name)
             change.events.append(
                 ("schedule_paused", {"schedule": name, "note": note, "actor": actor})
             )
@@ -538,13 +538,13 @@ class Scheduler(ByHand):
             return
         now_ms = planner.now_ms(entry)
         with planner.changing() as change:
-            change.touch(entry)
+            change.edit(entry)
             entry.paused = False
             paused_ms = entry.extra.paused_ms
             entry.extra = changed_extra(entry.extra, paused_ms=0, note="", actor="")
             if entry.fire_ms is not None and entry.fire_ms <= now_ms:
                 planner.catch_up(change, entry, Span(-1, now_ms, "paused"), now_ms)
-            planner.dependencies.touch(name)
+            planner.dependencies.note(name)
             planner.make_up(change, entry, paused_ms)
             planner.release(change, entry)
             change.events.append(("schedule_resumed", {"schedule": name, "actor": actor}))
