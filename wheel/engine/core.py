@@ -6,7 +6,6 @@ call after ``close()`` raises TypeError.
 # pyright: basic
 
 from collections.abc import Iterator
-from enum import IntEnum
 from itertools import pairwise
 from types import TracebackType
 from typing import Any, Final, Self
