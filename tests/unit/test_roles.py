@@ -13,7 +13,6 @@ from tests.fed import Bench
 from wheel.engine.core import ROLES_ALL, command_table, rights_table
 from wheel.wire import encode_command
 
-
 ARITY = {syntax.name: syntax.args_min for syntax in command_table()}
 RIGHTS = rights_table()
 
