@@ -275,8 +275,9 @@ class World:
                 verdict = judge.verdict(entry, run.nominal_ms, own)
                 held = planner.dependencies.held_run(entry.name, run.nominal_ms)
                 assert verdict.state is not State.RELEASE, run
-                live = sorted(one.id for one in entry.all_live())
-                assert held is not None, f"{run}: nobody holds it; live {live}"
+                assert held is not None, (
+                    f"{run}: nobody holds it; live {sorted(one.id for one in entry.all_live())}"
+                )
                 assert held.verdict == verdict, f"{run}: {held.verdict} should be {verdict}"
 
     def check_released(self) -> None:
