@@ -387,7 +387,7 @@ def has_namespaces():
 
 
 @pytest.mark.long
-@pytest.mark.skipif(not has_namespaces(), reason="no network namespaces for this user")
+@pytest.mark.skipif(not has_namespaces(), reason="not run: no network namespaces for this user")
 def test_worker_whose_machine_vanished_is_given_up_within_fifteen_seconds(tmp_path):
     done = subprocess.run(
         ["unshare", "-rn", sys.executable, "-P", "-m", "tests.gone_peer", str(tmp_path)],

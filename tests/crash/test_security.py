@@ -141,7 +141,7 @@ def has_ipv6():
     return False
 
 
-IPV6 = pytest.mark.skipif(not has_ipv6(), reason="this machine has no IPv6")
+IPV6 = pytest.mark.skipif(not has_ipv6(), reason="not run: this machine has no IPv6")
 
 
 @pytest.mark.parametrize("host", ["127.0.0.2", pytest.param("[::1]", marks=IPV6), "localhost"])

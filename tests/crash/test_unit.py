@@ -109,7 +109,7 @@ def has_mdwe():
 
 
 @pytest.mark.crash
-@pytest.mark.skipif(not has_mdwe(), reason="this kernel has no PR_SET_MDWE")
+@pytest.mark.skipif(not has_mdwe(), reason="not run: this kernel has no PR_SET_MDWE")
 def test_server_needs_no_memory_that_is_written_and_run(server):
     """As with MemoryDenyWriteExecute=: the kernel refuses it to this process and its children."""
     libc = ctypes.CDLL(None, use_errno=True)
