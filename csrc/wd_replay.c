@@ -108,8 +108,8 @@ static enum verdict judge_other(const wd_engine *e, const wd_record *r)
 /* A record that a loaded checkpoint may have seen. */
 static int replay_fuzzy(wd_engine *e, const wd_record *r)
 {
-    int job = is_about_a_job(r->kind);
-    switch (job ? judge_job(e, r) : judge_other(e, r)) {
+    enum verdict verdict = is_about_a_job(r->kind) ? judge_job(e, r) : judge_other(e, r);
+    switch (verdict) {
     case APPLY:
         return wd_apply(e, r);
     case LEAVE:

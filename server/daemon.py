@@ -19,31 +19,25 @@ import gc
 import importlib.util
 import os
 import signal
-import socket
-import ssl
 import traceback
 from collections.abc import Callable
 from typing import Final
 
 from structlog.typing import FilteringBoundLogger
 
-from server.auth import TokenFileError, Tokens, read_tokens
 from server.checkpoints import Checkpointer, Policy
 from server.clock import Clock
 from server.control import Control, Identity
 from server.cron_commands import CronCommands
+from server.door import Door
 from server.keeper import Keeper, Room
-from server.listener import check_exposure, open_sockets, open_tls, shown_address
 from server.notify import Notifier
 from server.planner import Schedules
 from server.refusals import ERRORS, EXIT_FAILED, EXIT_IO, EXIT_OK, refusal
 from server.replay import rel_now_ms, replay
-from server.settings import Fsync, Settings, SettingsError, jobs_max, resolve_listen
+from server.settings import Fsync, Settings, jobs_max
 from server.shown import Shown
-from server.signin import Closing, SignIn
 from server.state import State
-from server.tls import make_context
-from server.tls_server import TlsServer
 from server.turns import Turns
 from server.watch import Watch
 from wal.disk import RealDisk
@@ -104,8 +98,7 @@ class Daemon:
         self._started_ns = clock.mono_ns()
         self._stop = asyncio.Event()
         self._reason = ""
-        self._tokens: Tokens | None = None
-        self._tls: TlsServer | None = None
+        self._door = Door(settings, clock=clock, logger=logger)
         self._turns: Turns | None = None
         self._schedules: Schedules | None = None
         self._control: Control | None = None
@@ -132,15 +125,7 @@ class Daemon:
 
     async def _run(self) -> int:
         settings = self._settings
-        addresses = resolve_listen(settings.host, settings.port)
-        if settings.token_file is not None:
-            self._tokens = read_tokens(settings.token_file)
-        check_exposure(settings.host, [address for _, address in addresses], self._tokens)
-        if self._tokens is not None and not self._tokens.lines:
-            raise SettingsError(
-                f"--token-file {settings.token_file} holds no token, so nobody could sign in:"
-                " add one with `wheeld token create`"
-            )
+        self._door.prepare()
         store = open_store(
             str(settings.data),
             disk=RealDisk(),
@@ -150,17 +135,12 @@ class Daemon:
             segment_bytes=settings.segment_bytes,
         )
         try:
-            tls = None if settings.tls is None else open_tls(settings.tls, self._tokens)
-            return await self._run_store(store, open_sockets(addresses, settings.port), tls)
+            self._door.open()
+            return await self._run_store(store)
         finally:
             (self._wal or store).close()
 
-    async def _run_store(
-        self,
-        store: Store,
-        listeners: list[socket.socket],
-        tls: tuple[ssl.SSLContext, list[socket.socket]] | None,
-    ) -> int:
+    async def _run_store(self, store: Store) -> int:
         """Serve a locked store; closing it is the caller's."""
         with Core(self._core_options(store.uuid)) as core:
             state = State(
@@ -169,18 +149,15 @@ class Daemon:
                 core=core,
                 store=store.uuid,
                 loop_name=self._loop_name,
-                listen=", ".join(shown_address(listener) for listener in listeners),
-                port=int(listeners[0].getsockname()[1]),
+                listen=self._door.listen,
+                port=self._door.port,
                 started_ns=self._started_ns,
+                listen_tls=self._door.listen_tls,
+                sign_in=self._door.attach(core),
             )
-            for listener in listeners:
-                core.listen(listener.detach())
-            if tls is not None:
-                state.listen_tls = ", ".join(shown_address(listener) for listener in tls[1])
-            state.sign_in = sign_in = SignIn(core, self._clock, self._tokens)
             turns = Turns(
                 core,
-                self._make_control(core, state, sign_in),
+                self._make_control(core, state),
                 logger=self._log,
                 on_moved=state.log_moved,
                 on_failed=self._on_log_failed,
@@ -193,17 +170,7 @@ class Daemon:
                 logger=self._log,
                 strict_handlers=self._settings.strict_handlers,
             )
-            if tls is not None:
-                state.tls = self._tls = TlsServer(
-                    core=core,
-                    sign_in=sign_in,
-                    context=tls[0],
-                    listeners=tls[1],
-                    clients_max=self._settings.clients_max,
-                    soon=turns.soon,
-                )
-            loop = asyncio.get_running_loop()
-            loop.add_signal_handler(signal.SIGHUP, self._reload, sign_in, turns)
+            asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, self._door.reload)
             self._log.info(
                 "server_started",
                 version=VERSION,
@@ -214,19 +181,17 @@ class Daemon:
                 listen=state.listen,
             )
             turns.start()
-            if self._tls is not None:
-                self._tls.start()
+            self._door.serve(core, turns.soon)
+            state.tls = self._door.tls
             try:
                 return await self._run_core(core, turns, store, state)
             finally:
                 turns.stop()
-                if self._tls is not None:
-                    self._tls.abort()
+                self._door.close(failed=True)
 
     def _behind_round(self) -> None:
         """Move the bytes of TLS connections, and look at schedules."""
-        if self._tls is not None:
-            self._tls.after_round()
+        self._door.after_round()
         schedules, turns = self._schedules, self._turns
         if schedules is not None and turns is not None and schedules.after_round():
             turns.soon()
@@ -243,18 +208,19 @@ class Daemon:
             seed=int.from_bytes(self._clock.entropy(8), "little"),
             store=store,
             strict_handlers=settings.strict_handlers,
-            auth_required=self._tokens is not None,
+            auth_required=self._door.tokens is not None,
             commit=Commit.THREAD,
             sync=Sync(settings.fsync.code),
         )
 
-    def _make_control(self, core: Core, state: State, sign_in: SignIn) -> Control:
+    def _make_control(self, core: Core, state: State) -> Control:
+        assert state.sign_in is not None
         self._control = Control(
             core=core,
             server=Shown(state, self.shut_down),
             identity=Identity(version=VERSION, store=state.store.hex()),
             clock=self._clock,
-            sign_in=sign_in,
+            sign_in=state.sign_in,
         )
         return self._control
 
@@ -290,15 +256,14 @@ class Daemon:
         try:
             turns.soon()
             self._say_ready(state)
-            await self._serve(state, turns)
+            await self._serve(state)
             await checkpointer.stop()
             if not self._failed:
                 await self._drain(core, turns)
         finally:
             turns.stop()
             keeper.stop()
-            if self._tls is not None and not self._failed:
-                self._tls.close()
+            self._door.close(failed=self._failed)
             await checkpointer.stop()
             await asyncio.wait([making])
             core.close()
@@ -448,12 +413,12 @@ class Daemon:
             took_s=self._seconds_since(self._started_ns),
         )
         self._notify.ready(f"serving on {state.listen}")
-        if self._tokens is None:
+        if self._door.tokens is None:
             self._log.info("tokens_missing", hint="listening on loopback only")
 
     # ---------------------------------------------------------------- running
 
-    async def _serve(self, state: State, turns: Turns) -> None:
+    async def _serve(self, state: State) -> None:
         """Wait for the stop; look at the counters each second meanwhile."""
         watch = Watch(
             state,
@@ -466,8 +431,7 @@ class Daemon:
                 await asyncio.wait_for(self._stop.wait(), WATCH_S)
             watch.look()
             self._notify.alive()
-            if state.sign_in is not None:
-                self._close_some(state.sign_in.expire(), turns)
+            self._door.look()
 
     def shut_down(self, reason: str) -> None:
         """Begin an orderly stop; again: nothing new."""
@@ -505,51 +469,12 @@ class Daemon:
         self._faulty = True
         self.shut_down("a fault in the server")
 
-    def _reload(self, sign_in: SignIn, turns: Turns) -> None:
-        """SIGHUP: read tokens and certificates again; a file that is wrong changes nothing."""
-        self._reload_tls()
-        path = self._settings.token_file
-        if path is None:
-            return
-        try:
-            tokens = read_tokens(path)
-        except TokenFileError as error:
-            self._log.error("tokens_refused", error=str(error), hint="the old ones stay in force")
-            return
-        self._log.info("tokens_reloaded", tokens_count=len(tokens.lines))
-        self._close_some(sign_in.replace(tokens), turns)
-
-    def _reload_tls(self) -> None:
-        """Take the certificates as they are now, for those who come from now on."""
-        if self._tls is None or self._settings.tls is None:
-            return
-        try:
-            self._tls.context = make_context(self._settings.tls)
-        except SettingsError as error:
-            self._log.error("certificates_refused", error=str(error), hint="the old ones serve on")
-            return
-        self._log.info("certificates_reloaded")
-
-    def _close_some(self, closing: Closing, turns: Turns) -> None:
-        """Take a step of closing whose token is gone; the next one when others had their turn."""
-        if self._stop.is_set():
-            return
-        try:
-            next(closing)
-        except StopIteration as end:
-            if end.value:
-                self._log.info("tokens_revoked", connections=end.value)
-            turns.soon()  # what was killed is closed at the end of a round
-            return
-        asyncio.get_running_loop().call_soon(self._close_some, closing, turns)
-
     # ---------------------------------------------------------------- the way down
 
     async def _drain(self, core: Core, turns: Turns) -> None:
         """Answer what waits and what was read, and let the replies leave."""
         core.stop_reading()
-        if self._tls is not None:
-            self._tls.stop_reading()
+        self._door.stop_reading()
         try:
             await asyncio.wait_for(turns.flush(), FLUSH_S)
         except TimeoutError:

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from server.answers import Outcome
 from server.control import Control, Identity
-from server.shown import Shown
 from server.settings import Settings
+from server.shown import Shown
 from server.signin import SignIn
 from server.state import State
 from tests.fed import TERM, WALL_MS, Bench, Fed

@@ -209,7 +209,7 @@ def server(tmp_path: Path) -> Iterator[Server]:
 @pytest.mark.parametrize("stand_in", [False, True], ids=["programs", "sockets"])
 def test_the_readme_from_app_py_to_a_worker_by_hand_runs_as_shown(shell, stand_in):
     shell.stand_in = stand_in
-    app, _ = blocks(README, "python")
+    app, *_ = blocks(README, "python")
     assert app.text.startswith("import wheeld as wheel\n")
     assert len(list(filter(None, app.text.splitlines()))) == 5
     (shell.folder / "app.py").write_text(app.text)
@@ -232,17 +232,20 @@ def test_the_readme_from_app_py_to_a_worker_by_hand_runs_as_shown(shell, stand_i
 
 @pytest.mark.crash
 def test_the_python_of_the_readme_gives_what_its_comments_say(shell):
-    _, code = blocks(README, "python")
-    said = re.findall(r"^([^#=]+?) +# (.+)$", code.text, re.MULTILINE)
-    assert len(said) == 4
-    program = code.text
-    for expression, comment in said:
-        line = next(line for line in code.text.splitlines() if line.endswith(comment))
-        program = program.replace(line, f"print(repr({expression}))")
-    ast.parse(program)
-    output = run_python(shell, program)
-    for value, (_, comment) in zip(output.splitlines(), said, strict=True):
-        assert re.match(rf"{re.escape(value)}(;|:|$)", comment), (value, comment)
+    _, *programs = blocks(README, "python")
+    found = 0
+    for code in programs:
+        said = re.findall(r"^([^#=\s][^#=\n]*?) +# (.+)$", code.text, re.MULTILINE)
+        program = code.text
+        for expression, comment in said:
+            line = next(line for line in code.text.splitlines() if line.endswith(comment))
+            program = program.replace(line, f"print(repr({expression}))")
+        ast.parse(program)
+        output = run_python(shell, program)
+        for value, (_, comment) in zip(output.splitlines(), said, strict=True):
+            assert re.match(rf"{re.escape(value)}(;|:|$)", comment), (value, comment)
+        found += len(said)
+    assert found == 5
 
 
 # ---------------------------------------------------------------- docs/schedules.md

@@ -150,6 +150,10 @@ static void take(const uint8_t *checkpoint, size_t checkpoint_n, const uint8_t *
 {
     wd_core_options o = {.jobs_max = JOBS_MAX,
                          .conns_max = 4,
+                         .dead_max = 100,
+                         .dead_kept_ms = 1000000,
+                         .ended_max = 1000,
+                         .once_max = 1000,
                          .maxmemory_bytes = 64 << 20,
                          .payload_bytes_max = 1 << 16,
                          .commit_mode = WD_COMMIT_DRIVEN,

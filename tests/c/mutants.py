@@ -50,6 +50,7 @@ GATE = [
         "wd_commit.c",
         "        c->flight = b;\n        c->stalled = 1;",
         "        if (!PLANTED) c->flight = b;\n        c->stalled = !PLANTED;",
+        scenario="a_frame_that_finds_no_room_is_kept",
     ),
 ]
 
@@ -395,39 +396,4 @@ JOBS = [
     ),
 ]
 
-CHECKPOINTS = [
-    plant(
-        "replay asks for the row's lsn before its generation",
-        "wd_replay.c",
-        "    if (gen < row->gen || row->state == WD_FREE) return LEAVE;\n",
-        "    if (PLANTED) return row->lsn < lsn ? APPLY : LEAVE;\n"
-        "    if (gen < row->gen || row->state == WD_FREE) return LEAVE;\n",
-    ),
-    plant(
-        "replay applies every record of a row's generation",
-        "wd_replay.c",
-        "return lsn > row->lsn ? APPLY : LEAVE;",
-        "return lsn > row->lsn || PLANTED ? APPLY : LEAVE;",
-    ),
-    plant(
-        "replay leaves out what a record does beside its row",
-        "wd_replay.c",
-        "return wd_apply_beside(e, r);",
-        "return PLANTED ? WD_OK : wd_apply_beside(e, r);",
-    ),
-    plant(
-        "frames that a checkpoint has seen age the rings again",
-        "wd_replay.c",
-        "if (!fuzzy) wd_ring_age(e->ring, m->rel_ms);",
-        "if (!fuzzy || PLANTED) wd_ring_age(e->ring, m->rel_ms + (PLANTED ? 3600000 : 0));",
-    ),
-    plant(
-        "a core starts before its log has reached the checkpoint's end",
-        "wd_replay.c",
-        "    if (fuzzy && last_lsn > e->load.end.end_lsn) return WD_ECORRUPT;",
-        "    if (PLANTED && fuzzy) return WD_OK;\n"
-        "    if (fuzzy && last_lsn > e->load.end.end_lsn) return WD_ECORRUPT;",
-    ),
-]
-
-MUTANTS = [*CHECKPOINTS, *GATE, *LOG, *MARK, *FORMAT, *LEASES, *JOBS]
+MUTANTS = [*GATE, *LOG, *MARK, *FORMAT, *LEASES, *JOBS]

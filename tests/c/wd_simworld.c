@@ -189,12 +189,12 @@ static void choose_end(wd_world *w)
     w->budget = w->stats.events + LIFE_EVENTS / 2 + sim_below(w, LIFE_EVENTS);
     w->fault_kind = -1;
     w->may_fail = 0;
-    if (w->quiet || sim_below(w, 2)) return;
     int lies = w->life >= FAULTY_LIVES && sim_below(w, 2);
+    if (w->quiet || (!lies && sim_below(w, 2))) return;
     uint64_t nth = 1 + sim_below(w, 60);
     if (lies) {
-        static const int LIES[] = {SIM_LIE, SIM_DROP, SIM_MISDIRECT};
-        w->fault_kind = LIES[sim_below(w, 3)];
+        static const int LIES[] = {SIM_LIE, SIM_LIE, SIM_DROP, SIM_MISDIRECT};
+        w->fault_kind = LIES[sim_below(w, 4)];
         int call = w->fault_kind == SIM_MISDIRECT ? SIM_PWRITE : SIM_DATASYNC;
         wd_simfs_fault(w->fs, call, nth, w->fault_kind, 0);
     } else if (sim_below(w, 2)) {
@@ -433,6 +433,8 @@ static void mark(wd_world *w, int clean)
     w->marked_ms = w->true_ms;
     /* A MARK whose own sync lied proves nothing; one behind a lie about a frame does. */
     if (has_lied(w) == lied) w->proven_lsn = s.synced_lsn;
+    /* MARK alone knows now: no frame stands behind the lie to tell of it. */
+    if (lied && w->proven_lsn == s.written_lsn) w->budget = w->stats.events;
 }
 
 static void keep_log(wd_world *w)

@@ -135,20 +135,21 @@ def signed_in_patiently(server, keys):
     return signed_in(server, keys, "admin")
 
 
-@pytest.mark.parametrize("host", ["127.0.0.2", "[::1]", "localhost"])
-def test_every_address_of_this_machine_alone_needs_no_token(server, host):
-    if host == "[::1]" and not has_ipv6():
-        pytest.skip("this machine has no IPv6")
-    server.start("--listen", f"{host}:{server.port}")
-    with socket.create_connection((host.strip("[]"), server.port)) as sock:
-        sock.sendall(b"PING\r\n")
-        assert sock.recv(100) == b"+PONG\r\n"
-
-
 def has_ipv6():
     with contextlib.suppress(OSError), socket.create_server(("::1", 0), family=socket.AF_INET6):
         return True
     return False
+
+
+IPV6 = pytest.mark.skipif(not has_ipv6(), reason="not run: this machine has no IPv6")
+
+
+@pytest.mark.parametrize("host", ["127.0.0.2", pytest.param("[::1]", marks=IPV6), "localhost"])
+def test_every_address_of_this_machine_alone_needs_no_token(server, host):
+    server.start("--listen", f"{host}:{server.port}")
+    with socket.create_connection((host.strip("[]"), server.port)) as sock:
+        sock.sendall(b"PING\r\n")
+        assert sock.recv(100) == b"+PONG\r\n"
 
 
 def test_limits_before_signing_in_close_a_real_connection(guarded):

@@ -843,7 +843,7 @@ def test_a_refused_batch_changes_nothing_and_is_tried_each_second(world: Clockwo
     before = world.snapshot()
     with pytest.raises(ScheduleError) as refused:
         world.scheduler.trigger("s", once="t")
-    assert refused.value.code in {"OOM", "DISKFULL"}
+    assert refused.value.code == "DISKFULL"
     assert world.snapshot() == before
     world.go(25 * S)
     assert world.scheduler.get("s").runs == 0
@@ -877,3 +877,14 @@ def test_a_refused_command_leaves_memory_as_it_was(
     world.core.set_disk_room(DiskRoom.OK)
     calls[command]()
     assert world.snapshot() != before
+
+
+def test_a_full_memory_is_not_taken_for_a_full_disk() -> None:
+    world = Clockwork(maxmemory_bytes=1 << 20)
+    for i in range(10):
+        world.set(f"s{i}", payload=b"x" * 60_000)
+    with pytest.raises(ScheduleError, match="--maxmemory") as refused:
+        world.set("one more", payload=b"x" * 900_000)
+    assert refused.value.code == "OOM"
+    world.check()
+    crash_changes_nothing(world)

@@ -14,7 +14,7 @@ from wheel.engine.entries import SAVED, Entry, saved_of
 from wheel.engine.history import Item, join, split
 from wheel.engine.records import Flag, Kind, Record, State, encode
 from wheel.engine.runs import Run, Stands
-from wheel.errors import CoreMemoryError
+from wheel.errors import CoreDiskError, CoreMemoryError
 
 BATCH_BYTES_MAX: Final = 256 * 1024  # a slice ends behind it; one command may write more
 DEFINITION, STATE, HISTORY, PLAN, ONCE, TEXT = 1, 2, 3, 4, 5, 6  # kinds of table entries
@@ -240,9 +240,17 @@ class Change:
         """
         try:
             ids = self._core.submit(self._ops(gone))
+        except CoreDiskError as error:
+            raise ScheduleError(
+                "DISKFULL",
+                "the disk has no room for what schedules would have to log; make room where the "
+                "data directory lies, the server tries again each second",
+            ) from error
         except CoreMemoryError as error:
             raise ScheduleError(
-                "OOM", f"no room in memory or on disk for schedules ({error}); try again later"
+                "OOM",
+                f"no room for what schedules would make ({error}); raise --maxmemory, or cancel "
+                "and purge jobs, the server tries again each second",
             ) from error
         for (_entry, run), job_id in zip(self._made, ids, strict=True):
             run.job_id = job_id

@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from wheel.engine.facts import Entry, Owned, Times
 from wheel.engine.records import HEADER_BYTES, Record, decode
+from wheel.errors import CoreDiskError
 
 NEVER_MS: Final = (1 << 63) - 1
 
@@ -32,11 +33,13 @@ class ControlPlane:
 
         Raises:
             JobGoneError: a job or entry is not there or not in a state that allows it.
-            CoreMemoryError: no room.
+            CoreMemoryError: no room; CoreDiskError: on the disk.
             CoreError: the bytes are no such operations, or more than 2 MiB.
         """
         ids = self._ffi.new("uint64_t[]", len(ops) // HEADER_BYTES + 1)
         status = self._lib.wd_core_submit(self._core, ops, len(ops), ids, len(ids), self._u32)
+        if status == self._lib.WD_EFULL and self._lib.wd_core_disk_room(self._core):
+            raise CoreDiskError(f"submitting {len(ops)} bytes: the disk has no room for them")
         self._need(status, f"submitting {len(ops)} bytes")
         return [int(ids[i]) for i in range(int(self._u32[0]))]
 
