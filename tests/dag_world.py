@@ -6,7 +6,7 @@ dependencies under test see the facts that a real history would have: what succe
 
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from zoneinfo import ZoneInfo
 
@@ -121,6 +121,7 @@ class World:
         self.ranges: dict[str, list[Range]] = {}
         self.graph = Graph()
         self.released: list[tuple[str, int]] = []
+        self.telling = 0
         self.start()
 
     def start(self) -> None:
@@ -224,22 +225,28 @@ class World:
             run.attempt = old.attempt + 1
             run.own = old.own
         runs[run.nominal_ms] = run
-        verdict = self.dependencies.verdict(name, run.nominal_ms, run.own)
-        if verdict.state is State.RELEASE:
-            self.released.append((name, run.nominal_ms))
-        else:
+        held = HeldRun(name=name, nominal_ms=run.nominal_ms, own=run.own)
+        if run.own:
             run.held = True
-            self.dependencies.hold(
-                HeldRun(name=name, nominal_ms=run.nominal_ms, own=run.own, verdict=verdict)
-            )
+            self.dependencies.judge_later(held)
+        else:
+            verdict = self.dependencies.verdict(name, run.nominal_ms, run.own)
+            if verdict.state is State.RELEASE:
+                self.released.append((name, run.nominal_ms))
+            else:
+                run.held = True
+                self.dependencies.hold(replace(held, verdict=verdict))
         self.told(name, run)
 
     def told(self, name: str, run: Run) -> None:
         """A run was made or skipped: what has no rule may be called for."""
         self.dependencies.note(name, self.fact(name, run))
+        self.telling += 1
         for firing in self.dependencies.fires(name, run.nominal_ms, run.own):
             self.make_without_rule(firing)
-        self.settle()
+        self.telling -= 1
+        if not self.telling:
+            self.settle()
 
     def make_without_rule(self, firing: Firing) -> None:
         plan = self.plans[firing.name]

@@ -22,7 +22,7 @@ def lease(connection: Connection, handler: str, wait_ms: int = WAIT_MS) -> list[
 
 def runs(connection: Connection, name: str) -> dict[bytes, bytes]:
     """Return the outcomes of a schedule's runs by their ids."""
-    page = connection.call("CRON", "RUNS", name, "COUNT", 200)
+    page = connection.call("CRON", "RUNS", name, "COUNT", 100)
     assert isinstance(page, list)
     _cursor, rows = page
     fields = [dict(zip(row[::2], row[1::2], strict=True)) for row in rows]

@@ -131,7 +131,7 @@ def held_by(world: World, name: str, nominal_ms: int, own: str) -> tuple[str, st
                 for one in everything(world, up)
                 if label(other, one.nominal_ms, one.own, plan.date) == mine
             ),
-            key=lambda one: one.nominal_ms,
+            key=lambda one: (one.nominal_ms, one.own),
         )
         needed = [one for one in there if one.nominal_ms <= nominal_ms] or there[:1]
         if not needed:

@@ -167,8 +167,8 @@ class World:
     def rerun(self, name: str, label: str, *, downstream: bool) -> None:
         ids = self.scheduler.rerun(name, label, downstream=downstream)
         for run_id in ids:
-            made = parse_run_id(run_id).name
-            if made in self.bases:
+            made, _, tag = parse_run_id(run_id)
+            if made in self.bases and tag:
                 self.bases[made].forced += 1
             self.fate(run_id, "made")
         self.turn()

@@ -76,10 +76,15 @@ class Machine(RuleBasedStateMachine):
         )
 
     def forget_trimmed(self) -> None:
-        """Whoever asks for the first time finds that what is gone had succeeded."""
-        for runs in self.world.runs_of.values():
-            for run in runs.values():
-                if run.trimmed:
+        """Whoever asks for the first time finds that what is gone had succeeded.
+
+        But for what was before the rule in force: that is not known to have been at all.
+        """
+        for name, runs in self.world.runs_of.items():
+            for at, run in list(runs.items()):
+                if run.trimmed and at < self.world.plans[name].since_ms:
+                    del runs[at]
+                elif run.trimmed:
                     run.phase = Phase.SUCCEEDED
 
     def set(self, plan: Plan) -> None:

@@ -879,6 +879,20 @@ def test_the_last_time_on_a_date_is_found_however_dense_or_sparse_the_rule_is():
         assert dates.last_on(plan, "2026-11-03", Date.DAY) is None
 
 
+def test_without_a_rule_nobody_goes_before_all_is_made_that_one_run_calls_for():
+    """The note must not run while the check, which is made in the same moment, is still to run."""
+    world = World()
+    world.set(Plan(name="db", rule=daily(T02)))
+    world.set(Plan(name="a_report", after=("db",)))
+    done = {"after_rule": AfterRule.ALL_DONE}
+    world.set(Plan(name="check", after=("db",), **done))  # type: ignore[arg-type]
+    world.set(Plan(name="b_note", after=("a_report", "check"), **done))  # type: ignore[arg-type]
+    world.skip("db")
+    assert told(world, "a_report", T02) == "upstream_failed db skipped"
+    assert told(world, "check", T02) == "free"
+    assert told(world, "b_note", T02) == "waiting check running"
+
+
 def test_without_a_rule_a_run_that_is_called_for_twice_at_once_is_made_once():
     """By its upstream, and by what else that one calls for."""
     world = World()

@@ -444,6 +444,58 @@ def test_a_failure_ends_in_the_note_and_a_rerun_goes_on_from_there(
     assert hand.take_jobs("notify") == []
 
 
+def test_nobody_goes_before_all_is_made_that_one_run_calls_for(
+    world: Clockwork, hand: Hand
+) -> None:
+    world.set("db", "0 9,10 * * *", "b")
+    world.set("a_report", "-", "r", after=("db",), date=Date.HOUR)
+    world.set("check", "-", "c", after=("db",), date=Date.HOUR, after_rule=AfterRule.ALL_DONE)
+    world.set(
+        "b_note",
+        "-",
+        "n",
+        after=("a_report", "check"),
+        date=Date.HOUR,
+        after_rule=AfterRule.ALL_DONE,
+        overlap=Overlap.ALLOW,
+    )
+    world.go(HOUR_MS)
+    hand.take_jobs("b")
+    world.go(HOUR_MS)  # 10:00 is skipped: the report is stuck, the check runs
+    assert outcomes(world, "a_report")[1] == ("upstream_failed", "skipped")
+    hand.done(*hand.take_jobs("c"))
+    assert outcomes(world, "b_note")[1] == ("held", "running")
+    world.go(0)
+    assert hand.take_jobs("n") == [f"b_note@{DAY}T10:00:00Z"]
+
+
+def test_a_rerun_makes_what_was_never_made_once(world: Clockwork, hand: Hand) -> None:
+    """The run that the rerun calls for is the one that DOWNSTREAM names."""
+    world.set("backup", "0 9 * * *", "b", catch_up=CatchUp.SKIP)
+    world.set("report", "-", "r", after=("backup",))
+    world.crash(3 * HOUR_MS)
+    hand = Hand(world)
+    world.go(0)
+    made = world.scheduler.rerun("backup", DAY, downstream=True)
+    assert made == [f"backup@{DAY}T09:00:00Z~1", f"report@{DAY}T09:00:00Z"]
+    world.go(0)
+    hand.done(*hand.take_jobs("b"))
+    world.go(0)
+    assert hand.take_jobs("r") == [f"report@{DAY}T09:00:00Z"]
+
+
+def test_a_date_without_a_rule_has_one_run_and_no_other_is_marked(
+    world: Clockwork, hand: Hand
+) -> None:
+    nightly(world)
+    world.go(2 * HOUR_MS)
+    with pytest.raises(ScheduleError, match=f"verify@{DAY}T10:00:00Z"):
+        world.scheduler.mark(f"verify@{DAY}T09:30:00Z", succeeded=True)
+    world.scheduler.mark(f"verify@{DAY}T10:00:00Z", succeeded=True)
+    world.go(0)
+    assert hand.take_jobs("report")
+
+
 def test_rerun_downstream_makes_all_of_it_again_in_order(world: Clockwork, hand: Hand) -> None:
     nightly(world)
     world.go(2 * HOUR_MS)

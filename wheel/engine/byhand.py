@@ -4,11 +4,11 @@ from typing import Final
 
 from wheel.engine import history
 from wheel.engine.change import PLAN, Change
-from wheel.engine.dates import Date
+from wheel.engine.dates import APART_MS, Date
 from wheel.engine.definition import TIME_MS_END, ScheduleError, check_note
 from wheel.engine.entries import Entry, Manual, Plan, changed_extra, plan_blob
 from wheel.engine.planner import Planner
-from wheel.engine.reruns import Reruns, own_label
+from wheel.engine.reruns import Reruns, Target, own_label
 from wheel.engine.runs import (
     DROPPED,
     Outcome,
@@ -197,27 +197,27 @@ class ByHand:
         targets = reruns.targets(name, label, Date(unit), downstream=downstream)
         ids: list[str] = []
         with planner.changing() as change:
-            for target in targets:
-                entry = self.planner.entry(target.name)
-                change.edit(entry)
-                tag = self._repeat_tag(change, entry, target.nominal_ms)
-                due_ms = planner.due_ms(entry, target.nominal_ms)
-                # One behind the other, whatever OVERLAP says, or all but the first were skipped.
-                planner.start(
-                    change,
-                    entry,
-                    target.nominal_ms,
-                    due_ms,
-                    tag=tag,
-                    own=target.own,
-                    caught_up=True,
-                )
-                ids.append(run_id(target.name, target.nominal_ms, tag))
+            ids += [self._repeat(change, target) for target in targets]
             self._tokens.put(change, once, ids, self.planner.look().rel_ms)
             change.events.append(
                 ("runs_repeated", {"schedule": name, "date": label, "runs": ids, "actor": actor})
             )
         return ids
+
+    def _repeat(self, change: Change, target: Target) -> str:
+        """Make one run anew; return the id of the new one."""
+        entry = self.planner.entry(target.name)
+        for live in entry.all_live():
+            if live.nominal_ms == target.nominal_ms and not live.tag.startswith("!"):
+                return live.id  # those before it called for it, for the first time
+        change.edit(entry)
+        tag = self._repeat_tag(change, entry, target.nominal_ms)
+        due_ms = self.planner.due_ms(entry, target.nominal_ms)
+        # One behind the other, whatever OVERLAP says, or all but the first were skipped.
+        self.planner.start(
+            change, entry, target.nominal_ms, due_ms, tag=tag, own=target.own, caught_up=True
+        )
+        return run_id(target.name, target.nominal_ms, tag)
 
     def _repeat_tag(self, change: Change, entry: Entry, nominal_ms: int) -> str:
         """Return the next ``~k`` of a nominal time, and remember that it is taken."""
@@ -322,9 +322,23 @@ class ByHand:
                 "UNKNOWN", f"run {run_id(entry.name, *key)!r} is not known; see CRON RUNS"
             )
         label = own_label(self.planner.known, self.planner.dates, entry, nominal_ms)
+        self._refuse_second(entry, nominal_ms, label)
         return RunRecord(
             outcome=Outcome.MISSED, first_ms=nominal_ms, last_ms=nominal_ms, label=label
         )
+
+    def _refuse_second(self, entry: Entry, nominal_ms: int, label: str) -> None:
+        """Refuse another run of a schedule without a rule on a date that has one."""
+        if entry.rule is not None:
+            return
+        around = (nominal_ms - APART_MS, nominal_ms + APART_MS)
+        for fact in self.planner.known.runs(entry.name, *around):
+            if fact.label == label and fact.first_ms != nominal_ms:
+                raise ScheduleError(
+                    "UNKNOWN",
+                    f"{entry.name!r} has one run for {label}, and that is "
+                    f"{run_id(entry.name, fact.first_ms)!r}; mark that one",
+                )
 
     @staticmethod
     def _is_to_come(entry: Entry, nominal_ms: int) -> bool:

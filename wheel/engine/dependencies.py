@@ -82,6 +82,16 @@ class Dependencies:
         """Keep a run until its upstreams are done."""
         self._held.setdefault(run.name, {})[run.nominal_ms] = run
 
+    def judge_later(self, run: HeldRun) -> None:
+        """Keep a run that the next ``settle`` judges.
+
+        For one without a rule: others that its upstreams call for may not be made yet, and would
+        pass for runs that succeeded and are gone.
+        """
+        self.hold(run)
+        schedule = self._facts.schedule(run.name)
+        self._add(run.name, None if schedule is None else {_label(schedule, run)})
+
     def let_go(self, name: str, nominal_ms: int) -> None:
         """Forget a run: it was released, ended or dropped."""
         runs = self._held.get(name, {})

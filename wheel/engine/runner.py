@@ -18,7 +18,7 @@ from wheel.engine.dag import RELEASE, Phase, RunFact
 from wheel.engine.dag import State as Judged
 from wheel.engine.dates import Dates
 from wheel.engine.definition import TIME_MS_END, CatchUp, ScheduleError
-from wheel.engine.dependencies import Dependencies, Firing, HeldRun
+from wheel.engine.dependencies import UNJUDGED, Dependencies, Firing, HeldRun
 from wheel.engine.entries import Entry
 from wheel.engine.facts import Times
 from wheel.engine.known import Known
@@ -272,7 +272,7 @@ class Runner:
             run.stands = Stands.WAITING
         verdict = RELEASE
         if entry.settings.after and not tag.startswith("!"):
-            verdict = self.dependencies.verdict(entry.name, nominal_ms, own)
+            verdict = UNJUDGED if own else self.dependencies.verdict(entry.name, nominal_ms, own)
         if verdict.state is not Judged.RELEASE:
             run.stands = Stands.HELD
         in_row = caught_up or alone
@@ -280,6 +280,8 @@ class Runner:
         if run.stands is Stands.HELD:
             held = HeldRun(name=run.name, nominal_ms=nominal_ms, own=own, verdict=verdict)
             self._hold(change, held)
+            if own:
+                self.dependencies.judge_later(held)
             self._surplus(change, entry)
         return run
 
