@@ -28,10 +28,10 @@ static int reply_run(wd_buf *out, const wd_view *v, int resp)
     if (v->run_id.n == 0) return wd_reply_nil(out, resp);
     int status = wd_reply_array(out, 3);
     if (status == WD_OK) status = wd_reply_bulk(out, v->run_id);
-    if (status == WD_OK)
-        status = wd_parse_u64(v->nominal, INT64_MAX, &nominal_ms) == WD_OK
-                     ? wd_reply_int(out, (int64_t)nominal_ms)
-                     : wd_reply_nil(out, resp);
+    if (status != WD_OK) return status;
+    status = wd_parse_u64(v->nominal, INT64_MAX, &nominal_ms) == WD_OK
+                 ? wd_reply_int(out, (int64_t)nominal_ms)
+                 : wd_reply_nil(out, resp);
     return status == WD_OK ? reply_or_nil(out, v->date, resp) : status;
 }
 

@@ -46,7 +46,7 @@ def definition_of(spec: Spec, now_ms: int) -> Definition:
 
 
 def schedule_map(row: Row) -> dict[str, Answer]:
-    """Return CRON GET's map; nil is what was not said or is not known."""
+    """Return the map of CRON GET; nil is what was not said or is not known."""
     return {
         **schedule_row(row),
         "due_ms": row.fire_ms,

@@ -59,6 +59,16 @@ if __name__ == "__main__":
         assert "theirs" not in whose()
 """
 
+# What `wheeld serve` needs, and what these need in turn.
+SERVER_NEEDS = (
+    "click",
+    "cffi",
+    "croniter",
+    "python-dateutil",
+    "sortedcontainers",
+    "structlog",
+    "tzdata",
+)
 USERS_FILES = {
     "module": {"server.py": '"""theirs"""\n', "wal.py": '"""theirs"""\n'},
     "package": {
@@ -125,7 +135,7 @@ def distribution(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def built(distribution, tmp_path_factory):
-    folder = make_venv(tmp_path_factory.mktemp("built"), "click", "cffi", "structlog")
+    folder = make_venv(tmp_path_factory.mktemp("built"), *SERVER_NEEDS)
     pip(folder, "install", "--no-deps", distribution)
     return folder
 
@@ -140,8 +150,9 @@ def base(distribution, tmp_path_factory):
 @pytest.fixture(scope="session")
 def editable(tmp_path_factory):
     source = copy_tree(tmp_path_factory.mktemp("source") / "tree")
-    lent = ("click", "cffi", "structlog", "setuptools", "pycparser")
-    folder = make_venv(tmp_path_factory.mktemp("editable"), *lent)
+    folder = make_venv(
+        tmp_path_factory.mktemp("editable"), *SERVER_NEEDS, "setuptools", "pycparser"
+    )
     pip(folder, "install", "--no-deps", "--no-build-isolation", "-e", source)
     return folder
 
@@ -394,7 +405,7 @@ def test_built_server_keeps_a_job_of_a_base_client_over_a_kill(built, base, user
 def test_any_order_of_installs_and_uninstalls_leaves_the_rest_whole(
     other, distribution, users_distribution, tmp_path
 ):
-    env = make_venv(tmp_path / "env", "click", "cffi", "structlog")
+    env = make_venv(tmp_path / "env", *SERVER_NEEDS)
     other_name, other_works = other.partition("=")[0], ["-m", "wheel", "version"]
     if other == "theirs":
         other = users_distribution

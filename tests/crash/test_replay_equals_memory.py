@@ -184,9 +184,10 @@ def copy_store(data: Path, copy: Path) -> None:
     copy is what lay there at some moment, but for the end of the last write.
     """
     shutil.rmtree(copy, ignore_errors=True)
-    (copy / "wal").mkdir(parents=True)
+    for folder in ("wal", "snap"):
+        (copy / folder).mkdir(parents=True)
     copy.chmod(0o700)
-    for name in ("MARK", "IDENT"):
+    for name in ("MARK", "IDENT", "MANIFEST"):
         shutil.copy(data / name, copy / name)
     for path in sorted((data / "wal").glob("*.wal"), reverse=True):
         with path.open("rb") as source, (copy / "wal" / path.name).open("wb") as target:

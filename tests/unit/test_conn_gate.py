@@ -411,7 +411,7 @@ def test_what_was_held_back_goes_on_in_order_when_the_log_has_caught_up() -> Non
     bench.settle()
     reply = held.take()
     assert reply.startswith(b"*3\r\n")
-    assert b"+PONG\r\n*62\r\n" in reply
+    assert b"+PONG\r\n*64\r\n" in reply
     assert bench.core.stats()["queue_pauses"] == 1
     bench.check()
 

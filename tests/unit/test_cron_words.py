@@ -278,7 +278,7 @@ def test_the_core_tells_who_is_served():
 
 
 def test_a_definition_is_shown_as_it_was_said():
-    """Every option that CRON SET takes stands in CRON GET's map."""
+    """Every option that CRON SET takes stands in the map of CRON GET."""
     spec = wire(
         "n @hourly h pay TZ Europe/Rome JITTER 1 OVERLAP allow CATCHUP all WINDOW 2 MAX 3 "
         "AFTER 1 a AFTERRULE all_done DATE exact DAG d START 1800000000000 END +5s MAXRUNS 4 "
