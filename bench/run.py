@@ -4,7 +4,8 @@
     make bench BENCH="--quick"                   a minute and a half; for a look, not for quoting
     python -m bench.run [GROUP ...] [--quick] [--json FILE] [--folder DIR]
 
-Groups: wheel, memory, schedule, drain, restart. Exit status 1 when a target is missed.
+Groups: wheel, memory, schedule, drain, restart, checkpoint, schedules. Exit status 1 when a target
+is missed.
 """
 
 import argparse
@@ -19,7 +20,15 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Final
 
-from bench import figures_drain, figures_memory, figures_restart, figures_schedule, figures_wheel
+from bench import (
+    figures_checkpoint,
+    figures_drain,
+    figures_memory,
+    figures_restart,
+    figures_schedule,
+    figures_schedules,
+    figures_wheel,
+)
 from bench.harness import (
     DISTURBED_LOAD,
     BenchError,
@@ -37,6 +46,8 @@ GROUPS: Final[dict[str, Group]] = {
     "schedule": figures_schedule.run,
     "drain": figures_drain.run,
     "restart": figures_restart.run,
+    "checkpoint": figures_checkpoint.run,
+    "schedules": figures_schedules.run,
 }
 FULL: Final = Scale(
     rounds=3,

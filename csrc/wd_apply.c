@@ -321,10 +321,13 @@ static int apply_ended(wd_engine *e, const wd_record *r)
     if (slot == WD_NIL || state < WD_SUCCEEDED || state > WD_EXPIRED) return WD_ECORRUPT;
     wd_job *row = &e->rows[slot];
     if (row->state > WD_LEASED || row->state == WD_FREE) return WD_ECORRUPT;
-    int status = end_in_ring(e, r, state, (int)r->number);
+    wd_side *b = wd_job_side(e->slab, row);
+    int status = WD_OK;
+    if (b && b->owner_len && r->fields & WD_F_TEXT) /* for its owner, until CLOSED */
+        status = put_text(e, r->text[WD_S_TEXT], &b->text, &b->text_len);
+    if (status == WD_OK) status = end_in_ring(e, r, state, (int)r->number);
     if (status != WD_OK) return status;
     wd_unplace(e, slot);
-    wd_side *b = wd_job_side(e->slab, row);
     if (!b || !b->owner_len) {
         wd_job_free(e, slot);
         return WD_OK;

@@ -70,6 +70,12 @@ void wd_arena_free(wd_arena *a)
     wd_release(a);
 }
 
+void wd_arena_expect(wd_arena *a, uint64_t bytes)
+{
+    uint64_t room = a->size_bytes - a->top_bytes;
+    wd_expect(a->base + a->top_bytes, bytes < room ? bytes : room);
+}
+
 int wd_arena_put(wd_arena *a, wd_span s, uint32_t *out_ref)
 {
     if (s.n == 0) {

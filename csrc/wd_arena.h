@@ -11,6 +11,8 @@ typedef struct wd_arena wd_arena;
 wd_arena *wd_arena_new(uint64_t size_bytes);
 void wd_arena_free(wd_arena *a);
 
+/* So many bytes of blocks are about to be put. */
+void wd_arena_expect(wd_arena *a, uint64_t bytes);
 /* Copy s into a block. WD_OK with its reference (WD_NIL for an empty span), WD_EFULL. O(s.n). */
 int wd_arena_put(wd_arena *a, wd_span s, uint32_t *out_ref);
 /* Give the block of n bytes at ref back; WD_NIL is ignored. */

@@ -72,9 +72,7 @@ int wd_log_record(wd_engine *e, wd_record *r)
     if (status != WD_OK) return status;
     bytes->n += size;
     e->queued_bytes += size;
-    /* Once a frame, as replay does it, however often the batch was opened before a record stood in
-     * it. Before or behind its first record is the same: the oldest entries go. */
-    if (e->open->meta.records++ == 0) wd_ring_age(e->ring, e->frame_rel_ms);
+    e->open->meta.records++;
     e->lsn++;
     return WD_OK;
 }
@@ -93,6 +91,9 @@ void wd_engine_close_batch(wd_engine *e)
     b->meta.payload_bytes = (uint32_t)(b->bytes.n - WD_FRAME_HEADER_BYTES);
     WD_ASSERT(b->bytes.n + SPARE_BYTES <= b->bytes.cap);
     WD_ASSERT(b->meta.first_lsn + b->meta.records == e->lsn + 1);
+    /* Behind the last record, once a frame, as replay does it: a batch may be opened several times
+     * before a record stands in it, and a call forgets so many entries at most. */
+    wd_ring_age(e->ring, b->meta.rel_ms);
     if (e->queue_last)
         e->queue_last->next = b;
     else

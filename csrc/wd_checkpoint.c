@@ -94,7 +94,8 @@ static enum room make_room(wd_checkpoint *k, int kind, uint64_t first, size_t n)
     WD_ASSERT(wd_chunk_whole(n) <= WD_CKPT_CHUNK_BYTES_MAX);
     if (fits) return ROOM;
     close_chunk(k);
-    if (!k->buf) k->buf = wd_ckptwriter_take(k->w);
+    WD_ASSERT(!k->buf);
+    k->buf = wd_ckptwriter_take(k->w);
     if (!k->buf) return WAIT;
     if (wd_buf_need(k->buf, WD_CKPT_CHUNK_HEADER_BYTES + n + 8) != WD_OK) return NO_MEMORY;
     k->buf->n = WD_CKPT_CHUNK_HEADER_BYTES;
@@ -285,15 +286,17 @@ static int slice_by_number(wd_checkpoint *k)
 static int slice_by_time(wd_checkpoint *k)
 {
     enum room room = ROOM;
-    uint64_t start_ns = wd_clock_mono_ns();
+    uint64_t cpu_ns = wd_clock_thread_ns(), start_ns = wd_clock_mono_ns();
     stopwatch t = {.end_ns = start_ns + SLICE_NS, .bytes = bytes_so_far(k)};
     do
         room = write_thing(k);
     while (room == ROOM && !time_is_up(k, &t));
     k->f.no_memory |= room == NO_MEMORY;
     uint64_t took_ns = wd_clock_mono_ns() - start_ns;
-    k->f.scan_ns += took_ns;
     if (took_ns > k->f.slice_ns_max) k->f.slice_ns_max = took_ns;
+    cpu_ns = wd_clock_thread_ns() - cpu_ns;
+    k->f.scan_ns += cpu_ns;
+    if (cpu_ns > k->f.slice_cpu_ns_max) k->f.slice_cpu_ns_max = cpu_ns;
     return room == ROOM && !k->f.over;
 }
 
@@ -307,31 +310,30 @@ int wd_checkpoint_slice(wd_checkpoint *k)
 
 /* ---- life ---- */
 
-/* The header block is the first thing that the writer gets. WD_OK, WD_ENOMEM. */
-static int write_header(wd_checkpoint *k, const uint8_t *uuid)
+/* The header block is the first thing that the writer gets. */
+static void write_header(wd_checkpoint *k, const uint8_t *uuid)
 {
     const wd_engine *e = k->e;
+    wd_slab_counts have = wd_slab_count(e->slab);
     wd_ckpt_meta m = {.term = e->term,
                       .start_lsn = k->f.start_lsn,
                       .salt = k->salt,
                       .created_wall_ms = e->clocks.wall_ms,
                       .logical_ms = e->logical_ms,
                       .slots = k->slots,
-                      .jobs = wd_slab_count(e->slab).rows,
+                      .jobs = have.rows,
                       .keys = wd_index_count(e->keys),
-                      .generation = wd_slab_floor(e->slab)};
+                      .generation = wd_slab_floor(e->slab),
+                      .blob_bytes = wd_arena_used(e->arena),
+                      .sides = have.sides,
+                      .runs = have.runs};
     memcpy(m.uuid, uuid, sizeof m.uuid);
     wd_buf *b = wd_ckptwriter_take(k->w);
-    WD_ASSERT(b);
-    if (wd_buf_need(b, WD_CKPT_HEADER_BYTES) != WD_OK) {
-        wd_ckptwriter_give(k->w, b);
-        return WD_ENOMEM;
-    }
+    WD_ASSERT(b && b->cap >= WD_CKPT_HEADER_BYTES); /* a fresh writer's buffers hold a chunk */
     wd_ckpt_header_encode(&m, b->p);
     b->n = WD_CKPT_HEADER_BYTES;
     k->f.bytes = b->n;
     wd_ckptwriter_give(k->w, b);
-    return WD_OK;
 }
 
 wd_checkpoint *wd_checkpoint_new(wd_engine *e, wd_ckptwriter *w, const wd_checkpoint_options *o)
@@ -351,9 +353,8 @@ wd_checkpoint *wd_checkpoint_new(wd_engine *e, wd_ckptwriter *w, const wd_checkp
     k->once = wd_ring_once_numbers(e->ring);
     k->f.start_lsn = e->lsn;
     k->f.slots = k->slots;
-    if (write_header(k, o->uuid) == WD_OK) return k;
-    wd_release(k);
-    return NULL;
+    write_header(k, o->uuid);
+    return k;
 }
 
 void wd_checkpoint_free(wd_checkpoint *k)

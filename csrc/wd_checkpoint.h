@@ -17,9 +17,10 @@ typedef struct {
     uint64_t slots, slots_done;   /* to write, written; free ones included */
     uint64_t jobs, things, bytes; /* of the file, so far */
     uint32_t chunks, crc;
-    uint64_t slices, slice_ns_max, scan_ns;
-    int over;      /* all is with the writer */
-    int no_memory; /* a thing did not find memory: the checkpoint has failed */
+    uint64_t slices, slice_ns_max;      /* by the wall; and of the loop thread's CPU: */
+    uint64_t slice_cpu_ns_max, scan_ns; /* the longest one, all of them */
+    int over;                           /* all is with the writer */
+    int no_memory;                      /* a thing did not find memory: the checkpoint has failed */
 } wd_checkpoint_figures;
 
 typedef struct wd_checkpoint wd_checkpoint;

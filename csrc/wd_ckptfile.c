@@ -45,6 +45,9 @@ void wd_ckpt_header_encode(const wd_ckpt_meta *m, uint8_t *block)
     wd_put_u32(block + WD_CKPT_AT_JOBS, m->jobs);
     wd_put_u32(block + WD_CKPT_AT_KEYS, m->keys);
     wd_put_u32(block + WD_CKPT_AT_GENERATION, m->generation);
+    wd_put_u64(block + WD_CKPT_AT_BLOB_BYTES, m->blob_bytes);
+    wd_put_u32(block + WD_CKPT_AT_SIDES, m->sides);
+    wd_put_u32(block + WD_CKPT_AT_RUNS, m->runs);
     wd_put_u32(block + WD_CKPT_AT_CRC, wd_crc32c(0, block, WD_CKPT_AT_CRC));
 }
 
@@ -66,6 +69,9 @@ int wd_ckpt_header_decode(const uint8_t *block, wd_ckpt_meta *out)
         .jobs = wd_get_u32(block + WD_CKPT_AT_JOBS),
         .keys = wd_get_u32(block + WD_CKPT_AT_KEYS),
         .generation = wd_get_u32(block + WD_CKPT_AT_GENERATION),
+        .blob_bytes = wd_get_u64(block + WD_CKPT_AT_BLOB_BYTES),
+        .sides = wd_get_u32(block + WD_CKPT_AT_SIDES),
+        .runs = wd_get_u32(block + WD_CKPT_AT_RUNS),
     };
     memcpy(m.uuid, block + WD_CKPT_AT_UUID, UUID_BYTES);
     *out = m;

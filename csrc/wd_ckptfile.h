@@ -32,6 +32,9 @@ enum {
     WD_CKPT_AT_JOBS = 76,
     WD_CKPT_AT_KEYS = 80,
     WD_CKPT_AT_GENERATION = 84,
+    WD_CKPT_AT_BLOB_BYTES = 88,
+    WD_CKPT_AT_SIDES = 96,
+    WD_CKPT_AT_RUNS = 100,
     WD_CKPT_AT_CRC = 4092
 };
 
@@ -70,6 +73,9 @@ typedef struct {
     int64_t logical_ms;         /* logical now of the wall axis at S0 */
     uint32_t slots, jobs, keys; /* at S0: slots ever used, of them in use, live keys */
     uint32_t generation;        /* at S0: lowest of the ids to come, 0 = never raised */
+    uint64_t blob_bytes;  /* at S0, a hint of what loading takes: bytes of all payloads, keys and
+                             texts, ... */
+    uint32_t sides, runs; /* ... side and run blocks */
 } wd_ckpt_meta;
 
 /* The last chunk's payload, decoded. */

@@ -11,7 +11,7 @@
  *   1. A buffer has one owner: idle (state FREE), the loop (TAKEN), the queue (FULL), and only the
  *      writing side looks into a FULL one.
  *   2. FULL buffers are written in the order of their tickets.
- *   3. After a failure nothing is written any more; buffers that come are thrown away.
+ *   3. After a failure nothing is written any more, and no buffer comes back.
  * The lock guards struct shared; file calls are made without it.
  */
 #define _GNU_SOURCE
@@ -175,7 +175,7 @@ static int verify_some(wd_ckptwriter *w)
     if (got < 0) return fail(w, "pread", got, 0);
     if (got > (int64_t)want && (uint64_t)w->read_offset + want == (uint64_t)w->offset)
         return fail(w, "verify", 0, WD_CKPT_TRAILING);
-    if (got == 0 && want > 0) return fail(w, "verify", 0, WD_CKPT_SHORT);
+    if (got == 0) return fail(w, "verify", 0, WD_CKPT_SHORT);
     size_t fresh = (size_t)got < want ? (size_t)got : want;
     w->reading.n += fresh;
     w->read_offset += (int64_t)fresh;
@@ -209,43 +209,35 @@ static void done_with(wd_ckptwriter *w, slot *s)
     w->next_ticket++;
 }
 
-/* Throw away what is queued: the file has failed. */
-static void drop_full(wd_ckptwriter *w)
+static int has_work(wd_ckptwriter *w)
 {
-    for (slot *s = next_full(w); s; s = next_full(w))
-        done_with(w, s);
+    return w->state.stage < WD_WRITER_DONE && (w->ended || next_full(w));
 }
 
-/* What there is to do next; one thing of it. 1: something was done. Without the lock. */
-static int work(wd_ckptwriter *w, size_t *out_bytes)
+/* Do one thing of what there is to do; without the lock. How many bytes it moved. */
+static size_t work(wd_ckptwriter *w)
 {
-    *out_bytes = 0;
     lock(w);
-    int stage = w->state.stage, ended = w->ended;
-    if (stage == WD_WRITER_FAILED) drop_full(w);
+    WD_ASSERT(has_work(w));
+    int stage = w->state.stage;
     slot *s = next_full(w);
     unlock(w);
-    if (stage == WD_WRITER_FAILED || stage == WD_WRITER_DONE) return 0;
     if (s) {
-        *out_bytes = s->buf.n;
-        int status = write_bytes(w, (wd_span){s->buf.p, s->buf.n});
+        size_t bytes = s->buf.n;
+        int status = write_bytes(w, (wd_span){s->buf.p, bytes});
         lock(w);
         done_with(w, s);
         unlock(w);
         if (status == WD_OK) wake(w);
-        return 1;
+        return bytes;
     }
-    if (!ended) return 0;
     if (stage == WD_WRITER_WRITES) {
         set_stage(w, WD_WRITER_SYNCS);
-    } else if (stage == WD_WRITER_SYNCS) {
-        (void)sync_file(w);
-    } else {
-        int64_t before = w->read_offset;
-        (void)verify_some(w);
-        *out_bytes = (size_t)(w->read_offset - before);
+        return 0;
     }
-    return 1;
+    int64_t before = w->read_offset;
+    (void)(stage == WD_WRITER_SYNCS ? sync_file(w) : verify_some(w));
+    return (size_t)(w->read_offset - before);
 }
 
 /* ---- the thread ---- */
@@ -265,24 +257,19 @@ static void keep_pace(wd_ckptwriter *w, size_t n)
         error = pthread_cond_timedwait(&w->changed, &w->lock, &until);
 }
 
-static int over(const wd_ckptwriter *w)
-{
-    return w->stop || w->state.stage == WD_WRITER_DONE;
-}
-
 static void *thread_main(void *arg)
 {
     wd_ckptwriter *w = arg;
     lock(w);
-    while (!over(w)) {
-        size_t bytes;
-        unlock(w);
-        int worked = work(w, &bytes);
-        lock(w);
-        if (worked)
-            keep_pace(w, bytes);
-        else if (!over(w) && !next_full(w) && !(w->ended && w->state.stage != WD_WRITER_FAILED))
+    while (!w->stop) {
+        if (!has_work(w)) {
             (void)pthread_cond_wait(&w->changed, &w->lock);
+            continue;
+        }
+        unlock(w);
+        size_t bytes = work(w);
+        lock(w);
+        keep_pace(w, bytes);
     }
     unlock(w);
     return NULL;
@@ -290,17 +277,15 @@ static void *thread_main(void *arg)
 
 /* ---- life ---- */
 
-static int init_sync(wd_ckptwriter *w)
+static void init_sync(wd_ckptwriter *w)
 {
     pthread_condattr_t attr;
-    if (pthread_condattr_init(&attr) != 0) return WD_ENOMEM;
-    int failed = pthread_condattr_setclock(&attr, CLOCK_MONOTONIC) != 0 ||
-                 pthread_cond_init(&w->changed, &attr) != 0;
-    (void)pthread_condattr_destroy(&attr);
-    if (failed) return WD_ENOMEM;
-    if (pthread_mutex_init(&w->lock, NULL) == 0) return WD_OK;
-    (void)pthread_cond_destroy(&w->changed);
-    return WD_ENOMEM;
+    int error = pthread_condattr_init(&attr);
+    error |= pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+    error |= pthread_cond_init(&w->changed, &attr);
+    error |= pthread_condattr_destroy(&attr);
+    error |= pthread_mutex_init(&w->lock, NULL);
+    WD_ASSERT(error == 0); /* glibc and musl: cannot fail with these attributes */
 }
 
 wd_ckptwriter *wd_ckptwriter_new(const wd_ckptwriter_options *o)
@@ -313,10 +298,7 @@ wd_ckptwriter *wd_ckptwriter_new(const wd_ckptwriter_options *o)
     w->o.path = NULL;
     (void)snprintf(w->path, sizeof w->path, "%s", o->path);
     w->fd = -1;
-    if (init_sync(w) != WD_OK) {
-        wd_release(w);
-        return NULL;
-    }
+    init_sync(w);
     int failed = 0;
     for (int i = 0; i < WD_CKPT_BUFFERS; i++)
         failed |= wd_buf_need(&w->slots[i].buf, WD_CKPT_CHUNK_HEADER_BYTES + WD_CKPT_CHUNK_BYTES +
@@ -391,9 +373,10 @@ void wd_ckptwriter_end(wd_ckptwriter *w)
 
 int wd_ckptwriter_step(wd_ckptwriter *w)
 {
-    size_t bytes;
     WD_ASSERT(!w->has_thread);
-    return work(w, &bytes);
+    if (!has_work(w)) return 0;
+    (void)work(w);
+    return 1;
 }
 
 void wd_ckptwriter_get(wd_ckptwriter *w, wd_ckptwriter_state *out)

@@ -84,6 +84,8 @@ static const command commands[] = {
     {"TIME", NULL, 0, 0, 0, EVERY, WD_BOUND_NOTHING, ""},
     {"CLOCK", NULL, 0, 1, 0, EVERY, WD_BOUND_NOTHING, "[ACCEPT]"},
     {"SHUTDOWN", NULL, 0, 4, 0, RULES, WD_BOUND_REFUSED, ""},
+    {"SAVE", NULL, 0, 0, 0, HEALS, WD_BOUND_REFUSED, ""},
+    {"BACKUP", NULL, 1, 1, 0, RULES, WD_BOUND_REFUSED, "START|END"},
 };
 enum { COMMANDS = sizeof commands / sizeof commands[0] };
 
@@ -365,6 +367,13 @@ static int lacks_room(const wd_commands *c, const command *cmd)
     return c->disk >= WD_DISK_FULL && (cmd->flags & WRITES);
 }
 
+/* Does this command make records? Showing a handler does not, setting it does. */
+static int makes_records(const command *cmd, uint32_t argc)
+{
+    if (cmd->run == wd_verb_handler) return argc > 2;
+    return (cmd->flags & (TAKES_JOBS | GIVES_JOBS | WRITES)) != 0;
+}
+
 static const command *find(wd_span name)
 {
     for (uint32_t i = 0; i < COMMANDS; i++)
@@ -399,6 +408,7 @@ int wd_command_run(wd_commands *c, wd_session *s, const wd_span *argv, uint32_t 
                          "the server looks again each second",
                          cmd->name);
     }
+    if (c->behind && makes_records(cmd, argc)) return WD_DONE_LATER;
     return cmd->run ? cmd->run(&k) : WD_DONE_PYTHON;
 }
 
@@ -456,6 +466,16 @@ void wd_commands_free(wd_commands *c)
 void wd_commands_set_loading(wd_commands *c, int loading)
 {
     c->loading = loading;
+}
+
+void wd_commands_set_behind(wd_commands *c, int behind)
+{
+    c->behind = behind;
+}
+
+uint32_t wd_commands_waiting(const wd_commands *c)
+{
+    return c->heap_count;
 }
 
 void wd_commands_set_disk(wd_commands *c, int room)

@@ -48,10 +48,11 @@ typedef struct wd_session {
 } wd_session;
 
 enum wd_done {
-    WD_DONE_GATED = 0, /* replied; the reply depends on the state it saw */
-    WD_DONE_FREE = 1,  /* replied; the reply depends on nothing (PING, syntax errors) */
-    WD_DONE_WAIT = 2,  /* parked: a LEASE that waits; nothing behind it is run until it is woken */
-    WD_DONE_PYTHON = 3 /* not C's: the connection parks until Python has answered */
+    WD_DONE_GATED = 0,  /* replied; the reply depends on the state it saw */
+    WD_DONE_FREE = 1,   /* replied; the reply depends on nothing (PING, syntax errors) */
+    WD_DONE_WAIT = 2,   /* parked: a LEASE that waits; nothing behind it is run until it is woken */
+    WD_DONE_PYTHON = 3, /* not C's: the connection parks until Python has answered */
+    WD_DONE_LATER = 4 /* it changes something and the log is behind: nothing was done, ask again */
 };
 
 struct wd_commands; /* dispatch state: waiting list, woken list, limits */
@@ -72,6 +73,12 @@ int wd_commands_serve_handler(const wd_commands *c, wd_span handler);
 /* How little the disk has left (enum wd_disk_room): from TIGHT on no job is taken, from LOW on none
  * is handed out, at FULL nothing that makes a record is run; what reads goes on. */
 void wd_commands_set_disk(wd_commands *c, int room);
+
+/* 1: the log is behind, so what would add to it is put off (WD_DONE_LATER) and no job is handed
+ * out; what reads goes on. */
+void wd_commands_set_behind(wd_commands *c, int behind);
+/* LEASE calls that wait. */
+uint32_t wd_commands_waiting(const wd_commands *c);
 
 /* Run argv[0..argc), argc >= 1, for s; replies are appended to s->out. enum wd_done, or WD_ENOMEM
  * (close the connection: its reply could not be kept). */

@@ -23,8 +23,9 @@
 enum {
     SYNC_INTERVAL_NS = 50 * 1000 * 1000, /* --fsync interval */
     NS_PER_US = 1000,
-    /* One connection waits: the loop syncs by itself, nobody else is kept. */
+    /* One connection waits: the loop syncs by itself, or waits, while the last sync took less. */
     OWN_SYNC_NS_MAX = 2 * 1000 * 1000,
+    AWAIT_NS = 2 * 1000 * 1000, /* what the loop waits for a sync that it expects to be quick */
     STALL_RETRY_MS = 1000
 };
 
@@ -43,7 +44,7 @@ struct wd_commit {
     uint32_t driven_crc; /* pcrc of the last frame that a driver took */
     uint64_t last_sync_ns;
     uint64_t herd_sync_ns; /* many wait: the loop syncs while the last sync took less */
-    uint64_t own_syncs;
+    uint64_t own_syncs, awaited_syncs;
     wd_commit_figures figures;
     int wake_fd;
 
@@ -51,7 +52,9 @@ struct wd_commit {
     int has_thread;
     pthread_mutex_t lock; /* guards what follows */
     pthread_cond_t changed;
-    int state; /* enum flight_state */
+    pthread_cond_t done;
+    int state;   /* enum flight_state */
+    int awaited; /* the loop waits for `done`; else the wake fd tells it */
     int stop;
     int unsynced;      /* interval: written since the last sync */
     int thread_status; /* of the last append or sync by the thread */
@@ -91,7 +94,11 @@ static void write_given(wd_commit *c)
     c->thread_status = status;
     c->thread_ns = took_ns;
     c->state = DONE;
-    wake(c->wake_fd);
+    if (c->awaited) {
+        (void)pthread_cond_signal(&c->done);
+    } else {
+        wake(c->wake_fd);
+    }
 }
 
 /* Under the lock: interval's sync, without the lock meanwhile. */
@@ -140,13 +147,12 @@ static int init_sync(wd_commit *c)
 {
     pthread_condattr_t attr;
     if (pthread_condattr_init(&attr) != 0) return WD_ENOMEM;
+    /* With these attributes, a condition and a mutex take no resources in glibc and musl. */
     int failed = pthread_condattr_setclock(&attr, CLOCK_MONOTONIC) != 0 ||
-                 pthread_cond_init(&c->changed, &attr) != 0;
+                 pthread_cond_init(&c->changed, &attr) != 0 ||
+                 pthread_cond_init(&c->done, &attr) != 0 || pthread_mutex_init(&c->lock, NULL) != 0;
     (void)pthread_condattr_destroy(&attr);
-    if (failed) return WD_ENOMEM;
-    if (pthread_mutex_init(&c->lock, NULL) == 0) return WD_OK;
-    (void)pthread_cond_destroy(&c->changed);
-    return WD_ENOMEM;
+    return failed ? WD_ENOMEM : WD_OK;
 }
 
 wd_commit *wd_commit_new(wd_engine *e, int mode, int fsync_mode, uint32_t own_sync_us)
@@ -180,6 +186,7 @@ void wd_commit_free(wd_commit *c)
     WD_ASSERT(c->state != GIVEN);
     if (c->flight) wd_engine_reuse_batch(c->engine, c->flight);
     (void)pthread_cond_destroy(&c->changed);
+    (void)pthread_cond_destroy(&c->done);
     (void)pthread_mutex_destroy(&c->lock);
     (void)close(c->wake_fd);
     wd_release(c);
@@ -307,18 +314,36 @@ static int write_all(wd_commit *c)
     return WD_OK;
 }
 
-static void hand_over(wd_commit *c, wd_batch *b)
+static void hand_over(wd_commit *c, wd_batch *b, int awaited)
 {
     WD_ASSERT(c->has_thread && !c->flight);
     (void)pthread_mutex_lock(&c->lock);
     WD_ASSERT(c->state == IDLE);
     c->flight = b;
     c->state = GIVEN;
+    c->awaited = awaited;
     (void)pthread_cond_signal(&c->changed);
     (void)pthread_mutex_unlock(&c->lock);
 }
 
-/* Should the loop sync by itself: the disk is quick enough for those who wait. */
+/* Wait for the thread, but no longer than a quick sync may take: who does not wait for a slow one
+ * must not be kept by it. WD_OK or WD_EIO. */
+static int await(wd_commit *c)
+{
+    struct timespec until = wd_clock_deadline(AWAIT_NS);
+    int timed_out = 0;
+    (void)pthread_mutex_lock(&c->lock);
+    while (c->state == GIVEN && !timed_out)
+        timed_out = pthread_cond_timedwait(&c->done, &c->lock, &until) == ETIMEDOUT;
+    c->awaited = 0;
+    int done = c->state == DONE;
+    (void)pthread_mutex_unlock(&c->lock);
+    if (!done) return WD_OK;
+    c->awaited_syncs++;
+    return wd_commit_collect(c);
+}
+
+/* Should the loop sync by itself or wait for it: the disk is quick enough for those who wait. */
 static int syncs_alone(const wd_commit *c, uint32_t waiting)
 {
     if (c->mode == WD_COMMIT_INLINE) return 1;
@@ -331,7 +356,7 @@ int wd_commit_blocks(const wd_commit *c, uint32_t waiting)
            syncs_alone(c, waiting) && wd_engine_queued_bytes(c->engine) > 0;
 }
 
-int wd_commit_submit(wd_commit *c, uint32_t waiting)
+int wd_commit_submit(wd_commit *c, uint32_t waiting, int all_wait)
 {
     if (c->failure != WD_OK) return WD_EIO;
     if (c->mode == WD_COMMIT_DRIVEN || !c->log || (c->flight && !c->stalled)) return WD_OK;
@@ -339,12 +364,13 @@ int wd_commit_submit(wd_commit *c, uint32_t waiting)
     wd_batch *b = next_batch(c);
     if (!b) return WD_OK;
     /* With more behind it the thread takes it, so that nothing stays queued without a wake-up. */
-    if (syncs_alone(c, waiting) && wd_engine_queued_bytes(c->engine) == 0) {
+    int quick = syncs_alone(c, waiting) && wd_engine_queued_bytes(c->engine) == 0;
+    if (quick && all_wait) { /* nobody else is kept, however long it takes */
         c->own_syncs++;
         return write_one(c, b);
     }
-    hand_over(c, b);
-    return WD_OK;
+    hand_over(c, b, quick);
+    return quick ? await(c) : WD_OK;
 }
 
 int wd_commit_collect(wd_commit *c)
@@ -402,6 +428,11 @@ int wd_commit_failure(const wd_commit *c)
 wd_commit_figures *wd_commit_figures_of(wd_commit *c)
 {
     return &c->figures;
+}
+
+uint64_t wd_commit_awaited_syncs(const wd_commit *c)
+{
+    return c->awaited_syncs;
 }
 
 uint64_t wd_commit_own_syncs(const wd_commit *c)

@@ -1,9 +1,10 @@
 /* wd_commit.h -- carries closed batches from the engine to the log: which thread writes, and when.
  *
  * - thread, always: a commit thread writes and syncs, one frame in flight, so a slow sync stops
- *   neither reads nor heartbeats. While syncs are quick the loop does it itself: the hand-over and
- *   back costs about 50 us and a second core. With 50 connections and syncs of 90 us that is 87 k/s
- *   beside 58 k/s.
+ *   neither reads nor heartbeats. The hand-over and back costs about 50 us and a second core (50
+ *   connections, syncs of 90 us: 58 k/s beside 87 k/s), so while syncs are quick there are two
+ *   short cuts. If every connection waits for this very commit, the loop syncs by itself: nobody
+ *   else is kept, however long it takes. Else it waits for the thread, for 2 ms at most.
  * - thread, interval and off: the loop writes at once (handing a plain write to a thread costs
  *   twice the CPU); in interval mode the thread syncs every 50 ms.
  * - inline: as thread, but the loop always writes and syncs by itself; in interval mode its owner
@@ -55,8 +56,9 @@ void wd_commit_begin_round(wd_commit *c, int64_t mono_ms);
 int wd_commit_collect(wd_commit *c);
 
 /* At the end of a round: write, or hand to the thread, what the engine holds, if nothing is in
- * flight. waiting = connections with replies at the gate. WD_OK or WD_EIO. */
-int wd_commit_submit(wd_commit *c, uint32_t waiting);
+ * flight. waiting = connections with replies at the gate; all_wait = 1: there are no others, or
+ * none that would ask for something else. WD_OK or WD_EIO. */
+int wd_commit_submit(wd_commit *c, uint32_t waiting, int all_wait);
 /* Would submit sync in the calling thread? Then what need not wait should be sent first. */
 int wd_commit_blocks(const wd_commit *c, uint32_t waiting);
 /* 1: the disk has no room for the next frame. It is kept and tried again by submit, once a second;
@@ -76,6 +78,8 @@ int wd_commit_failure(const wd_commit *c);
 wd_commit_figures *wd_commit_figures_of(wd_commit *c);
 /* Frames that the loop thread synced by itself although there is a commit thread. */
 uint64_t wd_commit_own_syncs(const wd_commit *c);
+/* Frames that the thread synced while the loop waited for it. */
+uint64_t wd_commit_awaited_syncs(const wd_commit *c);
 
 /* Driven: the next frame, sealed (salt 0, each frame's prev_crc that of the one before it), and the
  * lsn of its last record. It stays valid until it is durable. WD_OK, WD_EAGAIN (nothing to take, or

@@ -158,7 +158,13 @@ static int may_run(const wd_conn *c)
 
 int wd_conn_can_resume(const wd_conn *c)
 {
-    return may_run(c) && has_room(c) && (c->full || c->eof);
+    return may_run(c) && has_room(c) && !c->held && (c->full || c->eof);
+}
+
+void wd_conn_let_go(wd_conn *c)
+{
+    WD_ASSERT(c->held && c->full);
+    c->held = 0;
 }
 
 int wd_conn_wants_input(const wd_conn *c)
@@ -175,12 +181,45 @@ int wd_conn_is_finished(const wd_conn *c)
     return c->session.closing && c->parked == WD_PARKED_NOT && c->sent == out_end(c);
 }
 
+/* ---- errors ---- */
+
+const char *const wd_error_codes[WD_ERROR_CODES] = {
+    "ERR",    "SYNTAX",   "UNKNOWN_COMMAND", "NAIVE_TIME", "LIMIT",
+    "OOM",    "DISKFULL", "NOAUTH",          "WRONGPASS",  "NOPERM",
+    "DENIED", "NOPROTO",  "STALE",           "UNKNOWN",    "CANCELLED",
+    "EXISTS", "CONFLICT", "LOADING",         "TRYAGAIN",   "BUSY",
+    "CRON",   "CYCLE",    "READONLY",        "other"};
+
+/* Count a reply if it is an error. Errors inside of an array are one item's, not the command's. */
+static void count_error(wd_runner *r, wd_span reply)
+{
+    if (reply.n < 2 || reply.p[0] != '-') return;
+    size_t n = 1;
+    while (n < reply.n && (reply.p[n] == '_' || (reply.p[n] >= 'A' && reply.p[n] <= 'Z')))
+        n++;
+    wd_span code = {reply.p + 1, n - 1};
+    int i = 0;
+    while (i < WD_ERROR_CODES - 1 && !wd_word_is(code, wd_error_codes[i]))
+        i++;
+    r->errors[i]++;
+}
+
+/* What was appended to the replies since they had n bytes. */
+static wd_span appended(const wd_conn *c, size_t n)
+{
+    const wd_buf *out = &c->session.out;
+    WD_ASSERT(n <= out->n);
+    return out->n > n ? (wd_span){out->p + n, out->n - n} : (wd_span){NULL, 0};
+}
+
 /* Answer with an error that depends on nothing. */
 static void refuse(wd_conn *c, wd_runner *r, const char *code, const char *text, size_t used)
 {
+    size_t had = c->session.out.n;
     if (wd_reply_error(&c->session.out, code, "%s", text) != WD_OK ||
         wd_conn_gate(c, WD_DONE_FREE, 0, r->durable_seq, used) != WD_OK)
         c->dead = 1;
+    count_error(r, appended(c, had));
 }
 
 /* The framing is lost or a hard limit passed: the last reply says so, then it closes. */
@@ -230,13 +269,20 @@ static int keep_arguments(wd_conn *c, const wd_span *argv, uint32_t argc)
     return status;
 }
 
-static void run_one(wd_conn *c, wd_runner *r, uint32_t argc, size_t input_bytes)
+/* 1: it was run; 0: it has to wait until the log has caught up, and nothing happened. */
+static int run_one(wd_conn *c, wd_runner *r, uint32_t argc, size_t input_bytes)
 {
     WD_ASSERT(argc > 0 && c->noted == out_end(c));
-    c->commands++;
-    r->commands_run++;
+    size_t had = c->session.out.n;
     int done = wd_command_run(r->commands, &c->session, r->argv, argc);
     int status = WD_OK;
+    if (done == WD_DONE_LATER) {
+        c->full = c->held = 1;
+        return 0;
+    }
+    c->commands++;
+    r->commands_run++;
+    count_error(r, appended(c, had));
     switch (done) {
     case WD_DONE_GATED:
     case WD_DONE_FREE:
@@ -255,19 +301,24 @@ static void run_one(wd_conn *c, wd_runner *r, uint32_t argc, size_t input_bytes)
     }
     if (status != WD_OK) c->dead = 1;
     if (wd_engine_open_bytes(r->engine) >= WD_BATCH_CLOSE_BYTES) wd_engine_close_batch(r->engine);
+    return 1;
 }
 
-/* Stricter limits for who has not authenticated yet. */
-static int passes_preauth(const wd_conn *c, const wd_runner *r, uint32_t args, size_t bytes)
+/* Stricter limits for who has not authenticated yet; a line is shorter than an array may be. */
+static int passes_preauth(const wd_conn *c, const wd_runner *r, int is_line, uint32_t args,
+                          size_t bytes)
 {
     if (!r->auth_required || c->session.authed) return 1;
-    return args <= WD_PREAUTH_ARGS_MAX && bytes <= WD_PREAUTH_BYTES_MAX;
+    size_t most = is_line ? WD_PREAUTH_LINE_BYTES_MAX : WD_PREAUTH_BYTES_MAX;
+    return args <= WD_PREAUTH_ARGS_MAX && bytes <= most;
 }
 
 /* Look at one command in p[0..n). Bytes used; 0 = it is not whole. */
 static size_t step(wd_conn *c, wd_runner *r, const uint8_t *p, size_t n)
 {
-    static const char too_much[] = "more than 10 arguments or 16 KiB before AUTH, send AUTH first";
+    static const char too_much[] =
+        "more than 10 arguments, 16 KiB, or 4 KiB in a line before AUTH, send AUTH first";
+    int is_line = n > 0 && p[0] != '*';
     if (is_tls(c, p, n)) {
         r->foreign++;
         c->dead = 1;
@@ -275,7 +326,7 @@ static size_t step(wd_conn *c, wd_runner *r, const uint8_t *p, size_t n)
     }
     wd_parsed cmd = wd_parse_command(&c->parser, p, n, r->argv, &r->scratch);
     if (cmd.verdict == WD_PARSE_MORE) {
-        if (passes_preauth(c, r, c->parser.args_total, n)) return 0;
+        if (passes_preauth(c, r, is_line, c->parser.args_total, n)) return 0;
         refuse_and_close(c, r, too_much);
         return n;
     }
@@ -292,13 +343,13 @@ static size_t step(wd_conn *c, wd_runner *r, const uint8_t *p, size_t n)
     }
     WD_ASSERT(cmd.verdict == WD_PARSE_COMMAND && cmd.argc <= WD_ARGS_MAX);
     if (cmd.argc == 0) return cmd.used_bytes;
-    if (p[0] != '*' && is_http(c, r->argv, cmd.argc)) {
+    if (is_line && is_http(c, r->argv, cmd.argc)) {
         r->foreign++;
         c->dead = 1;
-    } else if (!passes_preauth(c, r, cmd.argc, cmd.used_bytes)) {
+    } else if (!passes_preauth(c, r, is_line, cmd.argc, cmd.used_bytes)) {
         refuse_and_close(c, r, too_much);
-    } else {
-        run_one(c, r, cmd.argc, cmd.used_bytes);
+    } else if (!run_one(c, r, cmd.argc, cmd.used_bytes)) {
+        return 0;
     }
     return cmd.used_bytes;
 }
@@ -373,6 +424,7 @@ int wd_conn_answer(wd_conn *c, wd_runner *r, wd_span reply, int done)
 {
     WD_ASSERT(c->parked == WD_PARKED_PYTHON);
     int status = wd_buf_put(&c->session.out, reply.p, reply.n);
+    count_error(r, reply);
     if (status == WD_OK)
         status = wd_conn_gate(c, done, wd_engine_seq(r->engine), r->durable_seq, c->kept.n);
     if (status != WD_OK) return status;

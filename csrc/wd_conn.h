@@ -23,6 +23,7 @@ enum {
     WD_INPUT_BYTES_HARD = 2 * WD_INPUT_BYTES_MAX,          /* fed in spite of that: closed */
     WD_PREAUTH_ARGS_MAX = 10,                              /* before AUTH, where it is required */
     WD_PREAUTH_BYTES_MAX = 16 * 1024,
+    WD_PREAUTH_LINE_BYTES_MAX = 4 * 1024,
     WD_BUF_KEPT_BYTES = 64 * 1024, /* an empty buffer above this size is given back */
     WD_ADDR_BYTES = 64
 };
@@ -43,7 +44,8 @@ enum wd_list_name {
     WD_L_PYTHON,  /* a command waits to be fetched by Python */
     WD_L_BLOCKED, /* the kernel refused bytes */
     WD_L_PREAUTH, /* has not authenticated, oldest first */
-    WD_L_HELD,    /* not read because the commit queue is full */
+    WD_L_HELD,    /* stopped at a command that changes something: the log is behind */
+    WD_L_HERD,    /* asked last for what waits, or waited, for a commit; by time of that */
     WD_LISTS
 };
 
@@ -78,11 +80,16 @@ typedef struct wd_conn {
     uint8_t parked;    /* enum wd_parked */
     uint8_t fetched;   /* parked for Python, and Python has taken the command */
     uint8_t full;      /* stopped at a limit with input left */
+    uint8_t held;      /* the same, at a command that changes something, while the log is behind */
     uint8_t eof;       /* the peer has sent all it will */
     uint8_t hung_up;   /* the kernel told so, input may still stand unread */
     uint8_t dead;      /* close without another byte */
     char addr[WD_ADDR_BYTES], local[WD_ADDR_BYTES]; /* the peer's end and ours, as text */
 } wd_conn;
+
+/* Codes of error replies that are counted; the last one stands for every other. */
+enum { WD_ERROR_CODES = 24 };
+extern const char *const wd_error_codes[WD_ERROR_CODES];
 
 /* What running commands needs, and what it counts. One per core. */
 typedef struct {
@@ -93,7 +100,8 @@ typedef struct {
     wd_span argv[WD_ARGS_MAX];
     wd_buf scratch;
     uint64_t commands_run, commands_python, syntax_errors, broken, foreign;
-    wd_hist lateness_us; /* due time to the last byte of the LEASE reply leaving */
+    uint64_t errors[WD_ERROR_CODES]; /* error replies by their code, wd_error_codes */
+    wd_hist lateness_us;             /* due time to the last byte of the LEASE reply leaving */
 } wd_runner;
 
 /* Run what in[0..n) completes; what is left is kept. in is behind what was given before. A
@@ -101,6 +109,8 @@ typedef struct {
 void wd_conn_input(wd_conn *c, wd_runner *r, wd_span in);
 /* Run what is buffered, after whatever held it back has changed. */
 void wd_conn_resume(wd_conn *c, wd_runner *r);
+/* Held back no longer: look at it again. */
+void wd_conn_let_go(wd_conn *c);
 /* Is there buffered input that resume would look at? */
 int wd_conn_can_resume(const wd_conn *c);
 /* The peer has sent all it will: answer what was read, then close. */

@@ -80,7 +80,7 @@ wd_conns *wd_conns_new(wd_engine *e, wd_commands *commands, uint32_t conns_max, 
     s->runner.auth_required = auth_required;
     s->conns_max = conns_max;
     s->next_id = 1;
-    s->next_sweep_ms = WD_NEVER_MS;
+    s->next_sweep_ms = s->queue_ms = WD_NEVER_MS;
     s->table = (wd_conn **)wd_zalloc(conns_max * sizeof *s->table);
     s->gens = wd_zalloc(conns_max * sizeof *s->gens);
     s->free = wd_alloc(conns_max * sizeof *s->free);
@@ -193,6 +193,9 @@ void wd_conns_hung_up(wd_conns *s, wd_conn *c)
 static void after_run(wd_conns *s, wd_conn *c)
 {
     if (wd_conn_is_gated(c)) wd_conns_put(s, WD_L_GATED, c);
+    wd_conns_drop(s, WD_L_HERD, c);
+    if (wd_conn_is_gated(c)) wd_conns_put(s, WD_L_HERD, c);
+    if (c->held) wd_conns_put(s, WD_L_HELD, c);
     if (c->parked == WD_PARKED_PYTHON && !c->fetched && !c->dead) wd_conns_put(s, WD_L_PYTHON, c);
     if (wd_conn_out_bytes(c) > WD_OUT_HARD_BYTES && !c->dead) {
         s->slow_consumers++;
@@ -262,26 +265,48 @@ int wd_conns_settle(wd_conns *s, int loading)
     return WD_EAGAIN;
 }
 
-static void watch_queue(wd_conns *s)
+int64_t wd_conns_queue_age_ms(const wd_conns *s)
 {
-    uint64_t queued = wd_engine_queued_bytes(s->runner.engine);
-    if (!s->paused && queued > WD_QUEUE_PAUSE_BYTES) {
-        s->paused = 1;
+    return s->queue_ms == WD_NEVER_MS ? 0 : s->mono_ms - s->queue_ms;
+}
+
+/* The log is behind, or has caught up. */
+static void set_paused(wd_conns *s, int paused)
+{
+    if (s->paused == paused) return;
+    s->paused = paused;
+    wd_commands_set_behind(s->runner.commands, paused);
+    if (paused) {
         s->pauses++;
-    } else if (s->paused && queued < WD_QUEUE_RESUME_BYTES) {
-        s->paused = 0;
-        for (wd_conn *c = wd_conns_pop(s, WD_L_HELD); c; c = wd_conns_pop(s, WD_L_HELD))
-            wd_conns_put(s, WD_L_READY, c);
+        return;
     }
+    for (wd_conn *c = wd_conns_pop(s, WD_L_HELD); c; c = wd_conns_pop(s, WD_L_HELD)) {
+        wd_conn_let_go(c);
+        if (wd_conn_can_resume(c)) wd_conns_put(s, WD_L_RESUME, c);
+        wd_conns_put(s, WD_L_READY, c);
+    }
+}
+
+static void watch_queue(wd_conns *s, int stalled)
+{
+    wd_engine *e = s->runner.engine;
+    uint64_t queued = wd_engine_queued_bytes(e);
+    int waits = wd_engine_seq(e) > s->runner.durable_seq;
+    if (!waits) s->queue_ms = WD_NEVER_MS;
+    if (waits && s->queue_ms == WD_NEVER_MS) s->queue_ms = s->mono_ms;
+    int old = wd_conns_queue_age_ms(s) >= WD_QUEUE_PAUSE_MS;
+    uint64_t most = s->paused ? WD_QUEUE_RESUME_BYTES : WD_QUEUE_PAUSE_BYTES;
+    set_paused(s, !stalled && (old || queued > most));
 }
 
 uint32_t wd_conns_release(wd_conns *s, uint64_t durable_seq)
 {
     wd_runner *r = &s->runner;
     WD_ASSERT(durable_seq >= r->durable_seq);
-    watch_queue(s);
     if (durable_seq == r->durable_seq) return 0;
     r->durable_seq = durable_seq;
+    s->queue_ms = WD_NEVER_MS; /* what is oldest now has waited for one commit at most */
+    watch_queue(s, 0);
     uint32_t released = 0;
     wd_conn *next = NULL;
     for (wd_conn *c = s->lists[WD_L_GATED].first; c; c = next) {
@@ -352,9 +377,18 @@ static void sweep(wd_conns *s)
     }
 }
 
-void wd_conns_begin_round(wd_conns *s, int64_t mono_ms)
+int wd_conns_all_wait(wd_conns *s)
+{
+    wd_conn *c = s->lists[WD_L_HERD].first; /* whoever asked longest ago */
+    for (; c && s->mono_ms - c->input_ms > WD_HERD_MS; c = s->lists[WD_L_HERD].first)
+        wd_conns_drop(s, WD_L_HERD, c);
+    return s->lists[WD_L_HERD].count == s->lists[WD_L_ALL].count;
+}
+
+void wd_conns_begin_round(wd_conns *s, int64_t mono_ms, int stalled)
 {
     s->mono_ms = mono_ms;
+    watch_queue(s, stalled);
     if (mono_ms < s->next_sweep_ms) return;
     sweep(s);
     int watched = s->lists[WD_L_BLOCKED].count > 0 || s->lists[WD_L_PREAUTH].count > 0;

@@ -10,9 +10,12 @@
 #include "wd_conn.h"
 
 enum {
-    WD_QUEUE_PAUSE_BYTES = 64 * 1024 * 1024,  /* commit queue: stop reading everywhere above */
-    WD_QUEUE_RESUME_BYTES = 32 * 1024 * 1024, /* and read again below */
-    WD_OUT_SOFT_BYTES = 8 * 1024 * 1024,      /* not taken by the kernel for OUT_SOFT_MS: closed */
+    WD_QUEUE_PAUSE_BYTES = 64 * 1024 * 1024,  /* commit queue: nothing is added to it above */
+    WD_QUEUE_RESUME_BYTES = 32 * 1024 * 1024, /* and again below */
+    WD_QUEUE_PAUSE_MS = 2 * 1000,             /* the same, when the oldest in it waits so long */
+    WD_QUEUE_RED_MS = 10 * 1000,              /* and from here on somebody must look */
+    WD_HERD_MS = 100, /* who asked for nothing else in this time waits for commits alone */
+    WD_OUT_SOFT_BYTES = 8 * 1024 * 1024, /* not taken by the kernel for OUT_SOFT_MS: closed */
     WD_OUT_SOFT_MS = 30 * 1000,
     WD_OUT_HARD_BYTES = 32 * 1024 * 1024, /* made and not taken: closed at once */
     WD_PREAUTH_MS = 10 * 1000             /* to authenticate, where it is required */
@@ -31,9 +34,10 @@ typedef struct wd_conns {
     uint32_t capacity, free_count, conns_max;
     wd_list lists[WD_LISTS];
     uint64_t next_id;
-    int paused;      /* the commit queue is full */
-    int stopping;    /* nothing is read any more */
-    int64_t mono_ms; /* of this round */
+    int paused;       /* the commit queue is full or old: no command adds to it */
+    int64_t queue_ms; /* mono: since when the oldest in it waits; WD_NEVER_MS = it is empty */
+    int stopping;     /* nothing is read any more */
+    int64_t mono_ms;  /* of this round */
     int64_t next_sweep_ms;
     uint64_t accepted, slow_consumers, preauth_timeouts, pauses, killed;
 } wd_conns;
@@ -61,7 +65,7 @@ void wd_conns_eof(wd_conns *s, wd_conn *c);
  * WD_EAGAIN: there is more to do, come again soon. loading: serve nobody. */
 int wd_conns_settle(wd_conns *s, int loading);
 /* Batches up to durable_seq are durable. Returns how many connections had bytes waiting for them.
- * Also pauses reading while the commit queue is long, and ends the pause. */
+ */
 uint32_t wd_conns_release(wd_conns *s, uint64_t durable_seq);
 /* The first k released bytes of c left at wall time now_us. */
 void wd_conns_taken(wd_conns *s, wd_conn *c, size_t k, int64_t now_us);
@@ -75,8 +79,14 @@ void wd_conns_kill_all(wd_conns *s); /* the log has failed */
 /* The peer has closed its side, although what it sent before may still stand unread. */
 void wd_conns_hung_up(wd_conns *s, wd_conn *c);
 
-/* At the start of each round: the time, and the limits that depend on it. */
-void wd_conns_begin_round(wd_conns *s, int64_t mono_ms);
+/* At the start of each round: the time, and the limits that depend on it. stalled = 1: the disk is
+ * full, which is told by refusals and is no reason to hold anybody back. */
+void wd_conns_begin_round(wd_conns *s, int64_t mono_ms, int stalled);
+/* How long the oldest in the commit queue has waited; 0 = it is empty. */
+int64_t wd_conns_queue_age_ms(const wd_conns *s);
+/* 1: every connection waits for the next commit, or has waited for the last one and asked for
+ * nothing since. */
+int wd_conns_all_wait(wd_conns *s);
 /* mono time at which begin_round has something to do again, WD_NEVER_MS = never. */
 int64_t wd_conns_next_sweep_ms(const wd_conns *s);
 

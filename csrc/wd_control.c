@@ -41,6 +41,64 @@ int wd_core_table_next(const wd_core *c, uint32_t *cursor, wd_core_entry *out)
     return WD_EAGAIN;
 }
 
+int wd_core_table_get(const wd_core *c, uint8_t kind, const uint8_t *key, size_t n,
+                      const uint8_t **out_blob, size_t *out_n)
+{
+    wd_span blob;
+    int status = wd_table_get(wd_engine_table(c->engine), kind, (wd_span){key, n}, &blob);
+    if (status != WD_OK) return status;
+    *out_blob = blob.p;
+    *out_n = blob.n;
+    return WD_OK;
+}
+
+int wd_core_owned_next(const wd_core *c, uint32_t *cursor, wd_core_owned *out)
+{
+    enum { ROWS_MAX = 8192 }; /* looked at in one call */
+    wd_owned job;
+    int status = wd_engine_owned_next(c->engine, cursor, ROWS_MAX, &job);
+    if (status != WD_OK) return status;
+    *out = (wd_core_owned){.id = job.id,
+                           .due_ms = job.due_ms,
+                           .owner = job.owner.p,
+                           .owner_n = job.owner.n,
+                           .state = job.state};
+    return WD_OK;
+}
+
+int wd_core_job_state(const wd_core *c, uint64_t id)
+{
+    const wd_slab *slab = wd_engine_slab(c->engine);
+    uint32_t slot = wd_slab_find(slab, id);
+    return slot == WD_NIL ? WD_FREE : (int)wd_slab_rows(slab)[slot].state;
+}
+
+void wd_core_times_get(wd_core *c, wd_core_times *out)
+{
+    wd_jump jump = wd_engine_take_jump(c->engine);
+    *out = (wd_core_times){.wall_ms = wd_engine_wall_ms(c->engine),
+                           .logical_ms = wd_engine_logical_ms(c->engine),
+                           .rel_ms = wd_engine_rel_ms(c->engine),
+                           .wall_from_ms = jump.wall_from_ms,
+                           .wall_to_ms = jump.wall_to_ms,
+                           .rel_from_ms = jump.rel_from_ms,
+                           .rel_to_ms = jump.rel_to_ms};
+}
+
+void wd_core_set_alarms(wd_core *c, int64_t wall_ms, int64_t rel_ms)
+{
+    c->alarm_wall_ms = wall_ms;
+    c->alarm_rel_ms = rel_ms;
+    wd_round_arm(c);
+}
+
+int wd_core_wants_python(const wd_core *c)
+{
+    return c->started &&
+           (wd_engine_logical_ms(c->engine) >= c->alarm_wall_ms ||
+            wd_engine_rel_ms(c->engine) >= c->alarm_rel_ms || wd_engine_has_ended(c->engine));
+}
+
 int wd_core_accept_clock(wd_core *c)
 {
     return c->started ? wd_engine_accept_clock(c->engine) : WD_EINVAL;
@@ -89,6 +147,7 @@ void wd_core_engine_figures(const wd_core *c, wd_engine_figures *out)
                                .owned_ended_count = s.owned_ended_count,
                                .expiring_count = s.expiring_count,
                                .handlers_count = wd_handlers_count(wd_engine_names(e)),
+                               .policies_count = wd_policies_count(wd_engine_names(e)),
                                .table_count = wd_table_count(wd_engine_table(e)),
                                .jobs_scheduled = wd_engine_count(e, WD_SCHEDULED),
                                .jobs_held = wd_engine_count(e, WD_HELD),

@@ -20,8 +20,9 @@
 int wd_core_submit(wd_core *c, const uint8_t *ops, size_t n, uint64_t *out_ids, uint32_t ids_max,
                    uint32_t *out_count);
 /* Owned jobs that ended, or were moved, since Python last closed them, oldest first: at most `most`
- * records ENDED (ID, AT, REASON = state, NUMBER = why it died, OWNER, TEXT) at *out_p until the
- * next call. WD_OK or WD_ENOMEM. */
+ * records ENDED (ID, DUE = when the last attempt began or 0, AT, FAILURES, LOST, REASON = state,
+ * NUMBER = why it died, OWNER, TEXT = its error or result) at *out_p until the next call. WD_OK or
+ * WD_ENOMEM. */
 int wd_core_ended(wd_core *c, uint32_t most, const uint8_t **out_p, size_t *out_n);
 /* One entry of the PUT table; its bytes are the core's, valid until the next change. */
 typedef struct {
@@ -33,6 +34,34 @@ typedef struct {
 } wd_core_entry;
 /* Walk the PUT table: *cursor 0 at first. WD_OK; WD_EAGAIN: no more. */
 int wd_core_table_next(const wd_core *c, uint32_t *cursor, wd_core_entry *out);
+/* The blob of one entry, the core's own, valid until the next change. WD_OK or WD_EGONE. */
+int wd_core_table_get(const wd_core *c, uint8_t kind, const uint8_t *key, size_t n,
+                      const uint8_t **out_blob, size_t *out_n);
+/* Walk the jobs with OWNER: *cursor 0 at first. WD_OK with *out; WD_EAGAIN: none among the next
+ * rows, go on; WD_EGONE: no more. owner is the core's, valid until the next change. */
+typedef struct {
+    uint64_t id;
+    int64_t due_ms;
+    const uint8_t *owner;
+    size_t owner_n;
+    int state;
+} wd_core_owned;
+int wd_core_owned_next(const wd_core *c, uint32_t *cursor, wd_core_owned *out);
+/* The state (enum wd_state) in which a job is, 0 = there is none of this id, or it has gone. */
+int wd_core_job_state(const wd_core *c, uint64_t id);
+
+/* Where the axes stand, and what they jumped over since this was last asked: (from, to], 0 and 0 =
+ * nothing. */
+typedef struct {
+    int64_t wall_ms, logical_ms, rel_ms;
+    int64_t wall_from_ms, wall_to_ms, rel_from_ms, rel_to_ms;
+} wd_core_times;
+void wd_core_times_get(wd_core *c, wd_core_times *out);
+/* Python's alarms: a round begins when logical now or rel now comes to it. INT64_MAX = never; one
+ * whose time has come rings once. */
+void wd_core_set_alarms(wd_core *c, int64_t wall_ms, int64_t rel_ms);
+/* 1: an alarm's time has come, or jobs with OWNER have ended and are not CLOSED. */
+int wd_core_wants_python(const wd_core *c);
 /* CLOCK ACCEPT: logical now = wall. WD_OK or a status. */
 int wd_core_accept_clock(wd_core *c);
 /* The highest generation that any job's id has had. O(slots). */
@@ -49,7 +78,7 @@ typedef struct {
     uint64_t created, fired, leased, acked, failed, timed_out, lost, released, unsent, cancelled;
     uint64_t expired, died, dead_dropped, ring_dropped, once_dropped, texts_dropped;
     uint64_t ended_count, once_count, owned_ended_count, expiring_count, handlers_count,
-        table_count;
+        table_count, policies_count;
     uint64_t jobs_scheduled, jobs_held, jobs_ready, jobs_leased, jobs_dead;
 } wd_engine_figures;
 void wd_core_engine_figures(const wd_core *c, wd_engine_figures *out);

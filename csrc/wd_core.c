@@ -5,6 +5,7 @@
  */
 #include "wd_core.h"
 
+#include "wd_ring.h"
 #include "wd_round.h"
 
 enum { GATHER_US_MAX = 10000, OWN_SYNC_US_MAX = 1000000, CONNS_MAX = 1000000, TICKS_MAX = 1000000 };
@@ -16,7 +17,9 @@ _Static_assert((int)WD_CONN_ASKS_PYTHON == (int)WD_PARKED_PYTHON, "parked values
 
 static int options_are_valid(const wd_core_options *o)
 {
-    return o->jobs_max > 0 && o->conns_max > 0 && o->conns_max <= CONNS_MAX &&
+    return o->jobs_max > 0 && o->conns_max > 0 && o->conns_max <= CONNS_MAX && o->dead_max > 0 &&
+           o->dead_kept_ms > 0 && o->dead_kept_ms < WD_DUE_MS_END && o->ended_max > 0 &&
+           o->ended_max <= WD_ENDED_MAX && o->once_max > 0 && o->once_max <= WD_ONCE_MAX &&
            o->payload_bytes_max <= WD_BULK_BYTES_MAX && o->gather_us <= GATHER_US_MAX &&
            o->own_sync_us <= OWN_SYNC_US_MAX && o->commit_mode >= WD_COMMIT_THREAD &&
            o->commit_mode <= WD_COMMIT_DRIVEN && o->fsync_mode >= WD_FSYNC_ALWAYS &&
@@ -26,8 +29,13 @@ static int options_are_valid(const wd_core_options *o)
 static int build(wd_core *c)
 {
     const wd_core_options *o = &c->options;
-    wd_engine_options eo = {
-        .jobs_max = o->jobs_max, .maxmemory_bytes = o->maxmemory_bytes, .seed = o->seed};
+    wd_engine_options eo = {.jobs_max = o->jobs_max,
+                            .maxmemory_bytes = o->maxmemory_bytes,
+                            .seed = o->seed,
+                            .dead_max = o->dead_max,
+                            .dead_kept_ms = o->dead_kept_ms,
+                            .ended_max = o->ended_max,
+                            .once_max = o->once_max};
     memcpy(eo.hash_key, o->store, sizeof eo.hash_key);
     wd_command_limits limits = {.payload_bytes_max = o->payload_bytes_max,
                                 .strict_handlers = o->strict_handlers,
@@ -51,6 +59,7 @@ wd_core *wd_core_new(const wd_core_options *o)
     wd_core *c = wd_zalloc(sizeof *c);
     if (!c) return NULL;
     c->options = *o;
+    c->alarm_wall_ms = c->alarm_rel_ms = WD_NEVER_MS;
     if (build(c) != WD_OK) {
         wd_core_free(c);
         return NULL;
@@ -101,7 +110,7 @@ int wd_core_start(wd_core *c, uint64_t term, int64_t rel_ms, int64_t wall_ms, in
     int status = wd_engine_start(c->engine, term, rel_ms, &now);
     if (status != WD_OK) return status;
     c->now = now;
-    wd_conns_begin_round(c->conns, mono_ms);
+    wd_conns_begin_round(c->conns, mono_ms, 0);
     wd_commit_set_durable_lsn(c->commit, wd_engine_lsn(c->engine));
     wd_commands_set_loading(c->commands, 0);
     c->started = 1;
@@ -166,6 +175,11 @@ int wd_core_set_disk_room(wd_core *c, int room)
 uint32_t wd_core_conns(const wd_core *c)
 {
     return wd_conns_count(c->conns);
+}
+
+int wd_core_disk_room(const wd_core *c)
+{
+    return c->disk_room;
 }
 
 uint32_t wd_core_unflushed(const wd_core *c)
@@ -260,8 +274,7 @@ int wd_core_fed_eof(wd_core *c, uint64_t handle)
 int wd_core_fed_wants_input(const wd_core *c, uint64_t handle)
 {
     const wd_conn *k = find_fed(c, handle);
-    return k && !c->conns->stopping && !c->conns->paused && !k->session.blocked &&
-           wd_conn_wants_input(k);
+    return k && !c->conns->stopping && !k->session.blocked && wd_conn_wants_input(k);
 }
 
 int wd_core_fed_blocked(wd_core *c, uint64_t handle, int blocked)
@@ -460,16 +473,28 @@ void wd_core_figures_reset(wd_core *c)
 
 static void fill_limits(wd_core_stats *out)
 {
+    out->out_stop_bytes = WD_OUT_STOP_BYTES;
     out->out_soft_bytes = WD_OUT_SOFT_BYTES;
     out->out_hard_bytes = WD_OUT_HARD_BYTES;
     out->out_soft_ms = WD_OUT_SOFT_MS;
     out->queue_pause_bytes = WD_QUEUE_PAUSE_BYTES;
+    out->queue_pause_ms = WD_QUEUE_PAUSE_MS;
+    out->queue_red_ms = WD_QUEUE_RED_MS;
     out->undurable_commands_max = WD_UNDURABLE_COMMANDS_MAX;
     out->undurable_bytes_max = WD_UNDURABLE_BYTES_MAX;
     out->input_bytes_max = WD_INPUT_BYTES_MAX;
     out->preauth_ms = WD_PREAUTH_MS;
     out->preauth_args_max = WD_PREAUTH_ARGS_MAX;
     out->preauth_bytes_max = WD_PREAUTH_BYTES_MAX;
+    out->preauth_line_bytes_max = WD_PREAUTH_LINE_BYTES_MAX;
+}
+
+int wd_core_error_count(const wd_core *c, uint32_t i, const char **out_code, uint64_t *out_count)
+{
+    if (i >= WD_ERROR_CODES) return WD_EGONE;
+    *out_code = wd_error_codes[i];
+    *out_count = c->conns->runner.errors[i];
+    return WD_OK;
 }
 
 void wd_core_stats_get(const wd_core *c, wd_core_stats *out)
@@ -505,7 +530,11 @@ void wd_core_stats_get(const wd_core *c, wd_core_stats *out)
         .own_syncs = wd_commit_own_syncs(c->commit),
         .queue_bytes = wd_engine_queued_bytes(c->engine),
         .queue_pauses = s->pauses,
-        .reading_paused = s->paused,
+        .queue_age_ms = (uint64_t)wd_conns_queue_age_ms(s),
+        .writes_paused = s->paused,
+        .conns_waiting = wd_commands_waiting(c->commands),
+        .conns_held = s->lists[WD_L_HELD].count,
+        .awaited_syncs = wd_commit_awaited_syncs(c->commit),
         .commit_busy = wd_commit_busy(c->commit),
         .commit_stalled = wd_commit_is_stalled(c->commit),
         .loading = !c->started,

@@ -19,6 +19,10 @@ typedef struct {
     uint64_t maxmemory_bytes;
     uint64_t payload_bytes_max; /* of one job */
     uint64_t seed;              /* for backoff draws */
+    uint64_t dead_max;          /* dead jobs kept; the oldest goes first */
+    int64_t dead_kept_ms;       /* and no longer than this */
+    uint64_t ended_max;         /* ended jobs remembered, at most 4 Mi */
+    uint64_t once_max;          /* ONCE tokens remembered, at most 4 Mi */
     uint8_t store[16];          /* the store's uuid: keys hashes */
     int strict_handlers;
     int auth_required;
@@ -69,6 +73,7 @@ void wd_core_stop_reading(wd_core *c);
  * is taken), 2 little left in this one (none is handed out), 3 next to nothing (no record is made).
  * When a frame did not fit, it is 3 by itself until it does; the core tries each second. */
 int wd_core_set_disk_room(wd_core *c, int room);
+int wd_core_disk_room(const wd_core *c); /* as it was told last */
 /* Connections, fed ones included. */
 uint32_t wd_core_conns(const wd_core *c);
 /* Connections with bytes not taken by the kernel or a command not answered. */
@@ -165,16 +170,22 @@ typedef struct {
     uint64_t commands, commands_python, syntax_errors, broken, bytes_in, bytes_out;
     /* rounds and commits */
     uint64_t rounds, ticks_cut, clock_sets, gathers, own_syncs;
-    uint64_t queue_bytes, queue_pauses;
-    int reading_paused, commit_busy, commit_stalled, loading, stopping;
+    uint64_t awaited_syncs; /* by the commit thread while the loop waited */
+    uint64_t queue_bytes, queue_pauses, queue_age_ms;
+    uint64_t conns_waiting, conns_held; /* LEASE calls that wait; stopped while the log is behind */
+    int writes_paused, commit_busy, commit_stalled, loading, stopping;
     /* log positions and memory */
     uint64_t lsn, durable_lsn, memory_bytes;
     /* limits, as compiled in */
-    uint64_t out_soft_bytes, out_hard_bytes, out_soft_ms, queue_pause_bytes;
+    uint64_t out_stop_bytes, out_soft_bytes, out_hard_bytes, out_soft_ms;
+    uint64_t queue_pause_bytes, queue_pause_ms;
+    uint64_t queue_red_ms;
     uint64_t undurable_commands_max, undurable_bytes_max, input_bytes_max, preauth_ms;
-    uint64_t preauth_args_max, preauth_bytes_max;
+    uint64_t preauth_args_max, preauth_bytes_max, preauth_line_bytes_max;
 } wd_core_stats;
 void wd_core_stats_get(const wd_core *c, wd_core_stats *out);
+/* Error replies so far by their code, the i-th of them, "other" last. WD_EGONE behind it. */
+int wd_core_error_count(const wd_core *c, uint32_t i, const char **out_code, uint64_t *out_count);
 
 /* ---- state ---- */
 uint64_t wd_core_lsn(const wd_core *c);

@@ -6,6 +6,8 @@
 
 /* ---- randomness and room ---- */
 
+enum { RING_SHARE = 64 };
+
 static uint64_t random_u64(wd_engine *e)
 {
     /* splitmix64 (Steele, Lea, Flood 2014): the seed is an input, the draw's result is logged. */
@@ -27,16 +29,26 @@ static void drop_oldest(wd_engine *e, int kind, uint64_t n, uint64_t *counter)
     if (wd_log_record(e, &r) == WD_OK) *counter += n;
 }
 
+/* How many entries a ring of `count` has to forget: none while there is room for a command's worth;
+ * then a 64th of it at once, and what is above when the limit is lower than it was. */
+static uint64_t ring_drop(uint64_t count, uint64_t most)
+{
+    uint64_t share = most / RING_SHARE;
+    if (count < most - share / 2) return 0;
+    return (share > 0 ? share : 1) + (count > most ? count - most : 0);
+}
+
 void wd_make_room(wd_engine *e)
 {
-    if (wd_ring_ended_count(e->ring) >= WD_ENDED_MAX - WD_RING_DROP / 2)
-        drop_oldest(e, WD_R_RING_DROPPED, WD_RING_DROP, &e->stats.ring_dropped);
-    if (wd_ring_once_count(e->ring) >= WD_ONCE_MAX - WD_RING_DROP / 2)
-        drop_oldest(e, WD_R_ONCE_DROPPED, WD_RING_DROP, &e->stats.once_dropped);
+    uint64_t count = wd_ring_ended_count(e->ring), n = ring_drop(count, e->options.ended_max);
+    if (n > 0) drop_oldest(e, WD_R_RING_DROPPED, n, &e->stats.ring_dropped);
+    count = wd_ring_once_count(e->ring);
+    n = ring_drop(count, e->options.once_max);
+    if (n > 0) drop_oldest(e, WD_R_ONCE_DROPPED, n, &e->stats.once_dropped);
     for (uint32_t slot = e->dead.first; slot != WD_NIL; slot = e->dead.first) {
         const wd_side *b = wd_job_side(e->slab, &e->rows[slot]);
-        int old = b->ended_ms + WD_DEAD_KEPT_MS <= e->clocks.wall_ms;
-        if (!old && e->dead.count <= WD_DEAD_MAX) break;
+        int old = b->ended_ms + e->options.dead_kept_ms <= e->clocks.wall_ms;
+        if (!old && e->dead.count <= e->options.dead_max) break;
         if (wd_engine_purge(e, wd_job_id(e->slab, slot)) != WD_A_OK) break;
         e->stats.dead_dropped++;
     }

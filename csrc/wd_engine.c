@@ -114,6 +114,14 @@ static void log_step(wd_engine *e, int64_t step_ms)
     (void)wd_log_record(e, &r); /* without memory for it the step is only counted */
 }
 
+/* Keep what an axis jumped over: where it stands now, and where it would without the jump. */
+static void keep_jump(int64_t from_ms, int64_t to_ms, int64_t *kept_from_ms, int64_t *kept_to_ms)
+{
+    if (to_ms - from_ms <= WD_STEP_MS) return;
+    if (*kept_to_ms == 0 || from_ms < *kept_from_ms) *kept_from_ms = from_ms;
+    if (to_ms > *kept_to_ms) *kept_to_ms = to_ms;
+}
+
 /* Take the clocks in: tell steps and suspends, move both axes. */
 static void move_clocks(wd_engine *e, const wd_clocks *now)
 {
@@ -122,6 +130,7 @@ static void move_clocks(wd_engine *e, const wd_clocks *now)
     int64_t mono_passed = now->mono_ms - old.mono_ms;
     int64_t step_ms = now->wall_ms - old.wall_ms - boot_passed;
     WD_ASSERT(now->wall_ms >= 0 && now->wall_ms < WD_DUE_MS_END);
+    int64_t rel_ms = e->rel_ms;
     e->clocks = *now;
     if (now->boot_ms + e->rel_minus_boot_ms > e->rel_ms)
         e->rel_ms = now->boot_ms + e->rel_minus_boot_ms;
@@ -130,6 +139,8 @@ static void move_clocks(wd_engine *e, const wd_clocks *now)
         wd_leases_refresh(e);
     }
     if (step_ms > WD_STEP_MS || step_ms < -WD_STEP_MS) log_step(e, step_ms);
+    keep_jump(old.wall_ms + mono_passed, now->wall_ms, &e->jump.wall_from_ms, &e->jump.wall_to_ms);
+    keep_jump(rel_ms + mono_passed, e->rel_ms, &e->jump.rel_from_ms, &e->jump.rel_to_ms);
     if (now->wall_ms > e->logical_ms) e->logical_ms = now->wall_ms;
 }
 
@@ -228,6 +239,19 @@ int64_t wd_engine_wall_ms(const wd_engine *e)
 int64_t wd_engine_rel_ms(const wd_engine *e)
 {
     return e->rel_ms;
+}
+
+int64_t wd_engine_logical_ms(const wd_engine *e)
+{
+    return e->logical_ms;
+}
+
+wd_jump wd_engine_take_jump(wd_engine *e)
+{
+    wd_jump jump = e->jump;
+    WD_ASSERT(jump.wall_to_ms >= jump.wall_from_ms && jump.rel_to_ms >= jump.rel_from_ms);
+    e->jump = (wd_jump){0};
+    return jump;
 }
 
 /* ---- counters ---- */

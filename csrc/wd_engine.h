@@ -94,7 +94,12 @@ typedef struct {
     uint32_t jobs_max;        /* slots; address space is reserved for all of them */
     uint64_t maxmemory_bytes; /* SCHEDULE is refused above 85 % of it */
     uint64_t seed;            /* for backoff draws (results are logged) */
-    uint8_t hash_key[16];     /* keys the hashes of keys and ONCE tokens: the store's uuid */
+    /* What is kept of jobs that are over. Only deciding reads these: a drop is a record, so a
+     * replay under other limits makes the same state. */
+    uint64_t dead_max;
+    int64_t dead_kept_ms;
+    uint64_t ended_max, once_max; /* <= WD_ENDED_MAX, WD_ONCE_MAX */
+    uint8_t hash_key[16];         /* keys the hashes of keys and ONCE tokens: the store's uuid */
 } wd_engine_options;
 
 wd_engine *wd_engine_new(const wd_engine_options *o);
@@ -258,6 +263,13 @@ typedef struct {
     uint64_t ended_count, once_count, dead_count, owned_ended_count, expiring_count;
 } wd_engine_stats;
 void wd_engine_stats_get(const wd_engine *e, wd_engine_stats *out);
+/* What steps of the wall clock and suspends jumped over since this was last asked: (from, to] on
+ * each axis, from = to = 0: nothing. */
+typedef struct {
+    int64_t wall_from_ms, wall_to_ms, rel_from_ms, rel_to_ms;
+} wd_jump;
+wd_jump wd_engine_take_jump(wd_engine *e);
+int64_t wd_engine_logical_ms(const wd_engine *e);
 
 int wd_engine_check(const wd_engine *e); /* wd_check.c: number of the first broken invariant, 0 */
 uint64_t wd_engine_hash(const wd_engine *e); /* wd_check.c: hash of the logged state */
@@ -272,6 +284,17 @@ uint64_t wd_engine_open_bytes(const wd_engine *e);
 int wd_engine_submit(wd_engine *e, wd_span ops, int takes_jobs, uint64_t *out_ids, uint32_t ids_max,
                      uint32_t *out_count);
 int wd_engine_ended(const wd_engine *e, uint32_t most, wd_buf *out);
+int wd_engine_has_ended(const wd_engine *e); /* is anything on that list? */
 const wd_table *wd_engine_table(const wd_engine *e);
+/* A job that a schedule owns. */
+typedef struct {
+    uint64_t id;
+    int64_t due_ms; /* on the row's axis */
+    int state;      /* enum wd_state */
+    wd_span owner;
+} wd_owned;
+/* The next one from *slot on, which is moved behind it. WD_OK; WD_EAGAIN: none among rows_max rows,
+ * go on; WD_EGONE: no more. */
+int wd_engine_owned_next(const wd_engine *e, uint32_t *slot, uint32_t rows_max, wd_owned *out);
 
 #endif /* WD_ENGINE_H */

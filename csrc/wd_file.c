@@ -4,8 +4,13 @@
  * with a sync every few of them, so that the sync of a commit that comes meanwhile never waits
  * behind a whole segment of dirty pages.
  */
+#define _GNU_SOURCE
 #include "wd_file.h"
 
+#include <errno.h>
+#include <fcntl.h>
+
+enum { FILE_MODE = 0600 };
 enum { SLICE_BYTES = 1 << 16, SLICES_PER_SYNC = 128 };
 
 int wd_file_write(const wd_io *io, int fd, wd_span bytes, wd_file_fault *fault)
@@ -66,4 +71,29 @@ int wd_file_fill(const wd_io *io, int fd, uint64_t size_bytes, int allocate_only
         status = write_zeros(io, fd, size_bytes, fault);
     }
     return status == WD_OK ? sync_filled(io, fd, fault) : status;
+}
+
+int wd_file_make(const wd_io *io, uint64_t size_bytes, int allocate_only, int *out_fd,
+                 wd_file_fault *fault)
+{
+    const char *path = fault->path;
+    WD_ASSERT(path != NULL);
+    int result = io->unlink(io->disk, path);
+    if (result < 0 && result != -ENOENT) {
+        *fault = (wd_file_fault){"unlink", path, 0, result};
+        return WD_EIO;
+    }
+    int fd = io->open(io->disk, path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, FILE_MODE);
+    if (fd < 0) {
+        *fault = (wd_file_fault){"open", path, 0, fd};
+        return WD_EIO;
+    }
+    int status = wd_file_fill(io, fd, size_bytes, allocate_only, fault);
+    if (status == WD_OK) {
+        *out_fd = fd;
+        return WD_OK;
+    }
+    (void)io->close(io->disk, fd);
+    (void)io->unlink(io->disk, path);
+    return status;
 }

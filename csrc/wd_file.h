@@ -21,4 +21,9 @@ int wd_file_write(const wd_io *io, int fd, wd_span bytes, wd_file_fault *fault);
 int wd_file_fill(const wd_io *io, int fd, uint64_t size_bytes, int allocate_only,
                  wd_file_fault *fault);
 
+/* Make the file fault->path anew, filled as above, mode 0600; what stands there is removed. WD_OK
+ * with its descriptor; or WD_EIO with *fault filled, and no file left. */
+int wd_file_make(const wd_io *io, uint64_t size_bytes, int allocate_only, int *out_fd,
+                 wd_file_fault *fault);
+
 #endif /* WD_FILE_H */

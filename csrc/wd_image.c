@@ -180,9 +180,11 @@ static int load_run(wd_engine *e, wd_side *b, cursor *c)
                                         .reason = p[20]};
     }
     run->attempts_count = count;
-    int status = load_text(e, take_bytes(c, worker_len), &run->worker);
-    if (status == WD_OK && !c->short_of) run->worker_len = worker_len;
-    return c->short_of ? WD_ECORRUPT : status;
+    wd_span worker = take_bytes(c, worker_len);
+    if (c->short_of) return WD_ECORRUPT;
+    int status = load_text(e, worker, &run->worker);
+    if (status == WD_OK) run->worker_len = worker_len;
+    return status;
 }
 
 static int load_side_texts(wd_engine *e, wd_side *b, const uint8_t *head, cursor *c)
@@ -234,6 +236,7 @@ static int row_is_sound(const wd_engine *e, uint32_t slot, int state, uint64_t e
     if ((state == WD_LEASED) != (run && run->fence == WD_FENCE_LIVE) && state < WD_DEAD) return 0;
     if (state == WD_DEAD && (!run || run->died_lsn == 0)) return 0;
     if (state >= WD_SUCCEEDED && !owned) return 0;
+    if (run && run->term > e->load.meta.term) return 0;
     return ended_lsn == 0 || owned;
 }
 
@@ -254,6 +257,7 @@ static void place_loaded(wd_engine *e, uint32_t slot, int state, uint64_t ended_
     }
     if (b && b->key_len && state <= WD_LEASED) wd_key_add(e, slot);
     if (ended_lsn == 0) return;
+    WD_ASSERT(b); /* row_is_sound: an owner stands in a side block */
     wd_ended_add(e, row->side);
     b->ended_lsn = ended_lsn;
 }

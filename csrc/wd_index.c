@@ -9,7 +9,7 @@
  */
 #include "wd_index.h"
 
-enum { LEVEL_MIN = 4 };
+enum { LEVEL_MIN = 4, DENSE = 4 };
 
 struct wd_index {
     uint32_t items_max, count, level, split;
@@ -47,7 +47,7 @@ void wd_index_free(wd_index *ix)
     wd_release(ix);
 }
 
-void wd_index_presize(wd_index *ix, uint32_t items)
+void wd_index_presize(wd_index *ix, uint32_t items, uint32_t end)
 {
     WD_ASSERT(ix->count == 0);
     uint32_t buckets = items < ix->items_max ? items : ix->items_max;
@@ -55,6 +55,10 @@ void wd_index_presize(wd_index *ix, uint32_t items)
     ix->level = 31 - (uint32_t)__builtin_clz(buckets);
     ix->split = buckets - (1u << ix->level);
     WD_ASSERT(ix->split < 1u << ix->level);
+    wd_expect(ix->head, buckets * sizeof(uint32_t));
+    if (items < end / DENSE || end > ix->items_max) return; /* by item: few pages are touched */
+    wd_expect(ix->next, end * sizeof(uint32_t));
+    wd_expect(ix->hash, end * sizeof(uint32_t));
 }
 
 static uint32_t bucket_of(const wd_index *ix, uint32_t hash)

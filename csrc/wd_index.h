@@ -14,9 +14,9 @@ typedef struct wd_index wd_index;
 wd_index *wd_index_new(uint32_t items_max);
 void wd_index_free(wd_index *ix);
 
-/* An empty index gets the size that it would grow to with so many items: none of them pays for
- * growing. */
-void wd_index_presize(wd_index *ix, uint32_t items);
+/* An empty index gets the size that it would grow to with so many items, which are below `end`:
+ * none of them pays for growing. */
+void wd_index_presize(wd_index *ix, uint32_t items, uint32_t end);
 void wd_index_add(wd_index *ix, uint32_t item, uint32_t hash); /* item must not be in it. O(1) */
 void wd_index_remove(wd_index *ix, uint32_t item);             /* item must be in it. O(chain) */
 /* First / next item with this hash; WD_NIL = no more. */

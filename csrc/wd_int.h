@@ -60,6 +60,9 @@ void wd_release(void *p);
  * when a table grows, so no growth spike). NULL when refused. size_bytes is rounded up to 2 MiB. */
 void *wd_reserve(size_t size_bytes);
 void wd_unreserve(void *p, size_t size_bytes);
+/* The whole of [p, p + size_bytes) is about to be written: with few big pages instead of many small
+ * ones, where the system has them. */
+void wd_expect(void *p, size_t size_bytes);
 /* Give the whole pages inside [p, p + size_bytes) back to the system; they read as zero again. */
 void wd_discard(void *p, size_t size_bytes);
 

@@ -2,8 +2,9 @@
  *
  * Chunks go in as they come, so that a start can load in slices; nothing is kept of them. What
  * costs most at ten million rows is waiting for memory: rows come in the order of their slots and
- * are written once, payloads are cut from the arena's top one behind the other, and the key index
- * has its final size before the first key comes (the header block says how many there are).
+ * are written once, payloads are cut from the arena's top one behind the other, the key index has
+ * its final size before the first key comes, and all of it comes in big pages: the header block
+ * says how much there will be.
  *
  * A load that failed leaves a state that is good for nothing: its owner throws it away. That is
  * why wal/ verifies a file before anything of it is loaded.
@@ -138,10 +139,14 @@ static int begin(wd_engine *e, const wd_ckpt_meta *m)
     if (m->slots > wd_slab_capacity(e->slab)) return WD_EFULL;
     if (m->keys > m->jobs || m->jobs > m->slots) return WD_ECORRUPT;
     if (m->generation > WD_GEN_MAX) return WD_ECORRUPT;
-    wd_index_presize(e->keys, m->keys);
+    if (m->logical_ms < 0 || m->logical_ms >= WD_DUE_MS_END) return WD_ECORRUPT;
+    wd_index_presize(e->keys, m->keys, m->slots);
+    wd_slab_expect(e->slab, m->slots, m->sides, m->runs);
+    wd_arena_expect(e->arena, m->blob_bytes);
     wd_slab_raise(e->slab, m->generation);
     wd_table_set_loading(e->table, 1);
     e->lsn = m->start_lsn;
+    e->apply_term = m->term;
     e->logical_ms = m->logical_ms;
     return WD_OK;
 }

@@ -14,12 +14,14 @@
  *   3. always: synced == written between two calls.
  *   4. A descriptor in `sealed` may hold what no completed sync covers; it is closed only after a
  *      sync of it, by the holder of sync_mutex.
- *   5. While next_fd >= 0, wal/next.tmp is that file, filled and synced.
+ *   5. While next_fd >= 0, wal/next.tmp is that file, filled and synced; so with reserve_fd and
+ *      wal/reserve.tmp, the room in which jobs that are there can end although the disk is full.
  *
  * Hand-over between threads, by mutexes in this order (a later one is never held when an earlier is
  * taken):
  *   prepare_mutex  next_fd and the name wal/next.tmp, for the whole of making or taking the next
- *                  segment: a rotation that comes while one is being made waits for the rest of it.
+ *                  segment: a rotation that comes while one is being made waits for the rest of it;
+ *                  reserve_fd, which is made without it and handed over with it.
  *   sync_mutex     one sync of sealed segments at a time.
  *   mark_mutex     one write of MARK at a time.
  *   state_mutex    everything that two threads see (struct shared); never held over a file call.
@@ -71,6 +73,7 @@ struct wd_log {
     const wd_io *io;
     wd_log_start start; /* start.folder is NULL: see the paths */
     char wal_path[PATH_BYTES], next_path[PATH_BYTES], mark_path[PATH_BYTES];
+    char reserve_path[PATH_BYTES];
     char segment_path[PATH_BYTES]; /* of the current segment, for the error */
 
     /* the appending thread's own */
@@ -78,7 +81,7 @@ struct wd_log {
     uint32_t salt, prev_crc;
 
     pthread_mutex_t prepare_mutex;
-    int next_fd; /* -1: none */
+    int next_fd, reserve_fd; /* -1: none */
     pthread_mutex_t sync_mutex;
     pthread_mutex_t mark_mutex;
     int mark_fd;
@@ -87,7 +90,7 @@ struct wd_log {
     pthread_mutex_t state_mutex;
     shared s;
     atomic_int failed;
-    atomic_int prepared;
+    atomic_int prepared, reserved;
     atomic_int clean; /* a clean mark stands: no more appends */
 };
 
@@ -147,32 +150,47 @@ static int sync_file(wd_log *log, int fd, const char *path)
 
 /* ---- the segment made ahead ---- */
 
-/* Make wal/next.tmp. Under prepare_mutex. WD_OK, WD_EFULL, or WD_EIO: failed. */
-static int build_next(wd_log *log)
+/* Make a file of a segment's size. WD_OK, WD_EFULL, or WD_EIO: failed. */
+static int build(wd_log *log, const char *path, int *out_fd)
 {
-    const wd_io *io = log->io;
-    WD_ASSERT(log->next_fd < 0);
-    int result = io->unlink(io->disk, log->next_path);
-    if (result < 0 && result != -ENOENT) {
-        return fail(log, (wd_file_fault){"unlink", log->next_path, 0, result});
-    }
-    int fd = io->open(io->disk, log->next_path, O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, FILE_MODE);
-    wd_file_fault f = {"open", log->next_path, 0, fd};
-    int status = WD_EIO;
-    if (fd >= 0) {
-        status = wd_file_fill(io, fd, log->start.segment_bytes, log->start.allocate_only, &f);
-    }
-    if (status == WD_OK) {
-        log->next_fd = fd;
-        atomic_store(&log->prepared, 1);
+    wd_file_fault f = {.path = path};
+    const wd_log_start *s = &log->start;
+    if (wd_file_make(log->io, s->segment_bytes, s->allocate_only, out_fd, &f) == WD_OK) {
         return WD_OK;
-    }
-    if (fd >= 0) {
-        (void)io->close(io->disk, fd);
-        (void)io->unlink(io->disk, log->next_path);
     }
     /* No space is a state that passes, and nothing that was written is in doubt. */
     return no_space(f.result) ? WD_EFULL : fail(log, f);
+}
+
+/* Make wal/next.tmp, of the reserve when there is no room. As build; under prepare_mutex. */
+static int build_next(wd_log *log)
+{
+    WD_ASSERT(log->next_fd < 0);
+    int status = build(log, log->next_path, &log->next_fd);
+    if (status == WD_EFULL && log->reserve_fd >= 0) {
+        int result = log->io->rename(log->io->disk, log->reserve_path, log->next_path);
+        if (result < 0) return fail(log, (wd_file_fault){"rename", log->next_path, 0, result});
+        log->next_fd = log->reserve_fd;
+        log->reserve_fd = -1;
+        atomic_store(&log->reserved, 0);
+        status = WD_OK;
+    }
+    if (status == WD_OK) atomic_store(&log->prepared, 1);
+    return status;
+}
+
+/* Without the mutex: a rotation that comes meanwhile has its next segment, and need not wait. */
+static int build_reserve(wd_log *log)
+{
+    int fd = -1;
+    int status = build(log, log->reserve_path, &fd);
+    if (status != WD_OK) return status;
+    lock(&log->prepare_mutex);
+    WD_ASSERT(log->reserve_fd < 0);
+    log->reserve_fd = fd;
+    unlock(&log->prepare_mutex);
+    atomic_store(&log->reserved, 1);
+    return WD_OK;
 }
 
 int wd_log_prepare(wd_log *log)
@@ -182,6 +200,7 @@ int wd_log_prepare(wd_log *log)
     lock(&log->prepare_mutex);
     int status = log->next_fd >= 0 ? WD_OK : build_next(log);
     unlock(&log->prepare_mutex);
+    if (status == WD_OK && !atomic_load(&log->reserved)) status = build_reserve(log);
     lock(&log->state_mutex);
     int waiting = log->s.sealed_n;
     unlock(&log->state_mutex);
@@ -478,6 +497,7 @@ void wd_log_stats_get(wd_log *log, wd_log_stats *out)
     unlock(&log->state_mutex);
     out->segment_bytes = log->start.segment_bytes;
     out->prepared = atomic_load(&log->prepared);
+    out->reserved = atomic_load(&log->reserved);
 }
 
 void wd_log_error_get(wd_log *log, wd_log_error *out)
@@ -508,10 +528,11 @@ static wd_log *new_log(const wd_io *io, const wd_log_start *start)
     log->start.folder = NULL;
     (void)snprintf(log->wal_path, PATH_BYTES, "%s/wal", start->folder);
     (void)snprintf(log->next_path, PATH_BYTES, "%s/wal/next.tmp", start->folder);
+    (void)snprintf(log->reserve_path, PATH_BYTES, "%s/wal/reserve.tmp", start->folder);
     (void)snprintf(log->mark_path, PATH_BYTES, "%s/MARK", start->folder);
     log->next_lsn = start->next_lsn;
     log->prev_crc = start->prev_crc;
-    log->next_fd = log->mark_fd = log->s.fd = -1;
+    log->next_fd = log->reserve_fd = log->mark_fd = log->s.fd = -1;
     log->mark_count = start->mark_count;
     log->s.written = (position){
         .lsn = start->next_lsn - 1,
@@ -562,6 +583,7 @@ void wd_log_free(wd_log *log)
     }
     if (log->s.fd >= 0) (void)io->close(io->disk, log->s.fd);
     if (log->next_fd >= 0) (void)io->close(io->disk, log->next_fd);
+    if (log->reserve_fd >= 0) (void)io->close(io->disk, log->reserve_fd);
     if (log->mark_fd >= 0) (void)io->close(io->disk, log->mark_fd);
     (void)pthread_mutex_destroy(&log->prepare_mutex);
     (void)pthread_mutex_destroy(&log->sync_mutex);

@@ -53,6 +53,7 @@ typedef struct {
     int64_t offset; /* where the next frame goes in it */
     uint64_t segment_bytes;
     int prepared;          /* 1: the next segment stands ready */
+    int reserved;          /* 1: and the one to fall back on when the disk is full */
     int unsynced_segments; /* sealed segments that wait for a sync (interval, off) */
 } wd_log_stats;
 
@@ -62,9 +63,10 @@ wd_log *wd_log_open(const wd_io *io, const wd_log_start *start, wd_log_error *ou
 
 void wd_log_free(wd_log *log); /* closes; writes nothing */
 
-/* Make the next segment ready (zero-filled, synced) if it is not, and sync sealed segments that
- * still wait for it. Called from one background thread at a time, while appends go on in another.
- * WD_OK; WD_EFULL: no space, nothing is broken, try again later; WD_EIO: the log has failed. */
+/* Make the next segment ready (zero-filled, synced) if it is not, and one in reserve, and sync
+ * sealed segments that still wait for it. The reserve becomes the next segment when the disk has no
+ * room for one. Called from one background thread at a time, while appends go on in another. WD_OK;
+ * WD_EFULL: no space for both, nothing is broken, try again later; WD_EIO: the log has failed. */
 int wd_log_prepare(wd_log *log);
 
 /* Sync all that was written when it was called (interval mode's 50 ms, stop), sealed segments and

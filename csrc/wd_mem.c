@@ -109,6 +109,13 @@ void wd_unreserve(void *p, size_t size_bytes)
     (void)munmap(p, round_up(size_bytes, HUGE_PAGE_BYTES));
 }
 
+void wd_expect(void *p, size_t size_bytes)
+{
+    /* Whole huge pages only: what lies behind the range stays as it is. */
+    size_t n = size_bytes / HUGE_PAGE_BYTES * HUGE_PAGE_BYTES;
+    if (n) (void)madvise(p, n, MADV_HUGEPAGE);
+}
+
 void wd_discard(void *p, size_t size_bytes)
 {
     uintptr_t start = (uintptr_t)p;

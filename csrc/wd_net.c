@@ -264,8 +264,7 @@ static void accept_clients(wd_net *n, int listener)
 
 static int wants_input(const wd_net *n, const wd_conn *c)
 {
-    return !n->conns->stopping && !n->conns->paused && !c->session.blocked &&
-           wd_conn_wants_input(c);
+    return !n->conns->stopping && !c->session.blocked && wd_conn_wants_input(c);
 }
 
 static void fail_client(wd_net *n, wd_conn *c)
@@ -388,7 +387,6 @@ static void set_interest(wd_net *n, wd_conn *c)
     uint32_t want = c->hung_up ? 0 : EPOLLRDHUP;
     if (c->session.blocked) want |= EPOLLOUT;
     if (wants_input(n, c)) want |= EPOLLIN;
-    if (n->conns->paused && !n->conns->stopping) wd_conns_put(n->conns, WD_L_HELD, c);
     if (want == c->interest) return;
     struct epoll_event e = {.events = want, .data.u64 = c->session.handle};
     if (epoll_ctl(n->epoll_fd, EPOLL_CTL_MOD, c->fd, &e) != 0) {

@@ -108,8 +108,8 @@ static enum verdict judge_other(const wd_engine *e, const wd_record *r)
 /* A record that a loaded checkpoint may have seen. */
 static int replay_fuzzy(wd_engine *e, const wd_record *r)
 {
-    int job = is_about_a_job(r->kind);
-    switch (job ? judge_job(e, r) : judge_other(e, r)) {
+    enum verdict verdict = is_about_a_job(r->kind) ? judge_job(e, r) : judge_other(e, r);
+    switch (verdict) {
     case APPLY:
         return wd_apply(e, r);
     case LEAVE:
@@ -135,6 +135,11 @@ static int replay_records(wd_engine *e, wd_span payload, uint32_t records)
     return payload.n == 0 ? WD_OK : WD_ECORRUPT;
 }
 
+static int is_time(int64_t ms)
+{
+    return ms >= 0 && ms < WD_DUE_MS_END;
+}
+
 int wd_engine_replay(wd_engine *e, wd_span payload, const wd_frame_meta *m, uint64_t term)
 {
     WD_ASSERT(!e->serving);
@@ -144,14 +149,15 @@ int wd_engine_replay(wd_engine *e, wd_span payload, const wd_frame_meta *m, uint
     /* Nothing was replayed yet, and the checkpoint holds all of this frame. */
     if (e->lsn == e->load.meta.start_lsn && last_lsn <= e->lsn) return WD_OK;
     if (m->first_lsn != e->lsn + 1) return WD_ECORRUPT;
+    if (!is_time(m->wall_ms) || !is_time(m->rel_ms)) return WD_ECORRUPT;
     int fuzzy = wd_is_fuzzy(e);
     if (fuzzy && last_lsn > e->load.end.end_lsn) return WD_ECORRUPT; /* S1 ends a frame */
     e->apply_term = term;
     e->frame_wall_ms = m->wall_ms;
     e->frame_rel_ms = m->rel_ms;
     if (m->wall_ms > e->logical_ms) e->logical_ms = m->wall_ms;
-    if (!fuzzy) wd_ring_age(e->ring, m->rel_ms);
     int status = replay_records(e, payload, m->records);
+    if (status == WD_OK && !fuzzy) wd_ring_age(e->ring, m->rel_ms);
     if (status == WD_OK && fuzzy && !wd_is_fuzzy(e)) status = wd_load_settle(e);
     return status;
 }

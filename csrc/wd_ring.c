@@ -280,14 +280,18 @@ static int seek(ring *r, uint64_t number)
 
 int wd_ring_load_ended(wd_ring *r, uint64_t number, const wd_ended *e, wd_span text)
 {
-    if (number > r->ended.tail) wd_ring_drop_ended(r, wd_ring_ended_count(r));
+    uint64_t count = wd_ring_ended_count(r);
+    if (count && e->rel_ms < wd_ring_ended_at(r, count - 1)->rel_ms) return WD_ECORRUPT;
+    if (number > r->ended.tail) wd_ring_drop_ended(r, count);
     int status = seek(&r->ended, number);
     return status == WD_OK ? wd_ring_end(r, e, text) : status;
 }
 
 int wd_ring_load_once(wd_ring *r, uint64_t number, const wd_once *o)
 {
-    if (number > r->once.tail) wd_ring_drop_once(r, wd_ring_once_count(r));
+    uint64_t count = wd_ring_once_count(r);
+    if (count && o->rel_ms < wd_ring_once_at(r, count - 1)->rel_ms) return WD_ECORRUPT;
+    if (number > r->once.tail) wd_ring_drop_once(r, count);
     int status = seek(&r->once, number);
     return status == WD_OK ? wd_ring_once(r, o) : status;
 }

@@ -10,8 +10,7 @@ enum {
     WD_ENDED_MAX = 4 * 1024 * 1024,
     WD_ENDED_KEPT_MS = 3600 * 1000,
     WD_ONCE_MAX = 4 * 1024 * 1024,
-    WD_ONCE_KEPT_MS = 600 * 1000,
-    WD_RING_DROP = 64 * 1024 /* entries dropped at once when a ring is full */
+    WD_ONCE_KEPT_MS = 600 * 1000
 };
 
 /* An ended job. */
@@ -61,7 +60,7 @@ wd_numbers wd_ring_ended_numbers(const wd_ring *r);
 wd_numbers wd_ring_once_numbers(const wd_ring *r);
 
 /* From a checkpoint: append under this number; where numbers are missing all before them are
- * forgotten. WD_OK, WD_ECORRUPT (not a newer number), WD_EFULL. */
+ * forgotten. WD_OK, WD_ECORRUPT (not a newer number, or older than the last one), WD_EFULL. */
 int wd_ring_load_ended(wd_ring *r, uint64_t number, const wd_ended *e, wd_span text);
 int wd_ring_load_once(wd_ring *r, uint64_t number, const wd_once *o);
 /* All was loaded: the next entry to come has the number n.next, and those below n.first are

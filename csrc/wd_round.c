@@ -56,7 +56,7 @@ void wd_round_begin(wd_core *c)
     /* A frame that did not fit says more than what the owner last saw. */
     int stalled = wd_commit_is_stalled(c->commit);
     wd_commands_set_disk(c->commands, stalled ? WD_DISK_FULL : c->disk_room);
-    wd_conns_begin_round(c->conns, c->now.mono_ms);
+    wd_conns_begin_round(c->conns, c->now.mono_ms, stalled);
     c->tick_more = 0;
     if (loading(c)) return;
     int more = 0;
@@ -71,7 +71,7 @@ static int64_t min_ms(int64_t a, int64_t b)
     return a < b ? a : b;
 }
 
-static void arm_timers(wd_core *c)
+void wd_round_arm(wd_core *c)
 {
     if (!c->net || c->options.hand_clock) return;
     const wd_clocks *now = &c->now;
@@ -85,6 +85,11 @@ static void arm_timers(wd_core *c)
         wall_ms = wd_engine_next_wall_ms(c->engine);
         int64_t rel_ms =
             min_ms(wd_engine_next_rel_ms(c->engine), wd_commands_next_wake_ms(c->commands));
+        /* An alarm that has rung is Python's to set anew. While the wall clock is behind logical
+         * now the alarm is behind both. */
+        if (c->alarm_wall_ms > wd_engine_logical_ms(c->engine))
+            wall_ms = min_ms(wall_ms, c->alarm_wall_ms);
+        if (c->alarm_rel_ms > wd_engine_rel_ms(c->engine)) rel_ms = min_ms(rel_ms, c->alarm_rel_ms);
         if (rel_ms != WD_NEVER_MS) {
             int64_t left_ms = rel_ms - wd_engine_rel_ms(c->engine);
             boot_ms = min_ms(boot_ms, now->boot_ms + (left_ms > 0 ? left_ms : 0));
@@ -102,7 +107,8 @@ static uint32_t gated(const wd_core *c)
 static int commit_and_send(wd_core *c)
 {
     if (wd_commit_blocks(c->commit, gated(c))) flush(c);
-    if (wd_commit_submit(c->commit, gated(c)) != WD_OK) return fail(c);
+    int all_wait = wd_conns_all_wait(c->conns);
+    if (wd_commit_submit(c->commit, gated(c), all_wait) != WD_OK) return fail(c);
     (void)wd_conns_release(c->conns, wd_commit_durable_seq(c->commit));
     flush(c);
     return WD_OK;
@@ -118,7 +124,7 @@ int wd_round_finish(wd_core *c)
         if (c->conns->lists[WD_L_RESUME].count == 0) break;
     }
     if (more || c->conns->lists[WD_L_RESUME].count > 0) wd_commit_kick(c->commit);
-    arm_timers(c);
+    wd_round_arm(c);
     wd_save_round(c);
     return (int)c->conns->lists[WD_L_PYTHON].count;
 }

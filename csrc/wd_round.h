@@ -25,8 +25,9 @@ struct wd_core {
     int tick_more; /* the last tick left work */
     uint64_t rounds, ticks_cut, gathers;
     wd_hist round_cpu_ns;
-    wd_buf ended;  /* what wd_core_ended showed last */
-    wd_save *save; /* the last checkpoint; NULL: there was none */
+    wd_buf ended;                        /* what wd_core_ended showed last */
+    wd_save *save;                       /* the last checkpoint; NULL: there was none */
+    int64_t alarm_wall_ms, alarm_rel_ms; /* when Python wants a round, WD_NEVER_MS = never */
 };
 
 /* Read the clocks (unless they are moved by hand), apply limits in time, tick. */
@@ -34,6 +35,8 @@ void wd_round_begin(wd_core *c);
 /* Serve, resume, commit, release, send; arm the timers. Returns commands waiting for Python or
  * WD_EIO. */
 int wd_round_finish(wd_core *c);
+/* Arm the timers for what the core has to do next, and for Python's alarms that are to come. */
+void wd_round_arm(wd_core *c);
 /* A whole round over sockets. */
 int wd_round_poll(wd_core *c, int timeout_ms);
 

@@ -58,6 +58,7 @@ static void look(const wd_core *c, wd_save *s)
         .verified_bytes = w.verified_bytes,
         .slices = f.slices,
         .slice_ns_max = f.slice_ns_max,
+        .slice_cpu_ns_max = f.slice_cpu_ns_max,
         .scan_ns = f.scan_ns,
         .took_ns = wd_clock_mono_ns() - s->began_ns,
         .crc = f.crc,

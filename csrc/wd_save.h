@@ -39,13 +39,15 @@ typedef struct {
     uint64_t size_bytes;     /* of the file, so far */
     uint64_t written_bytes;  /* by the writer */
     uint64_t verified_bytes; /* read back */
-    uint64_t slices, slice_ns_max, scan_ns;
-    uint64_t took_ns; /* from its start to DONE, WAITS or FAILED, or to now */
-    uint32_t crc;     /* of the chunks' crcs, as in the last one */
-    int error;        /* FAILED: errno; 0 with call "verify": what was read back is not what was
-                         written, and verdict says how */
-    int verdict;      /* enum wd_ckpt_stop */
-    char call[16];    /* FAILED: the call that failed */
+    uint64_t slices,
+        slice_ns_max; /* the longest by the wall, which others may have held up; and of */
+    uint64_t slice_cpu_ns_max, scan_ns; /* the loop thread's CPU: the longest one, all of them */
+    uint64_t took_ns;                   /* from its start to DONE, WAITS or FAILED, or to now */
+    uint32_t crc;                       /* of the chunks' crcs, as in the last one */
+    int error;     /* FAILED: errno; 0 with call "verify": what was read back is not what was
+                      written, and verdict says how */
+    int verdict;   /* enum wd_ckpt_stop */
+    char call[16]; /* FAILED: the call that failed */
 } wd_checkpoint_state;
 
 /* Begin one. io must outlive it. WD_OK; WD_EAGAIN: one is under way; WD_EINVAL: not started yet,

@@ -201,6 +201,20 @@ int wd_slab_claim(wd_slab *s, uint64_t id, uint32_t *out_slot)
     return WD_OK;
 }
 
+static void pool_expect(pool *p, uint32_t blocks)
+{
+    uint32_t n = blocks < p->capacity ? blocks : p->capacity;
+    wd_expect(p->base, p->block_bytes * n);
+}
+
+void wd_slab_expect(wd_slab *s, uint32_t slots, uint32_t sides, uint32_t runs)
+{
+    WD_ASSERT(s->top == 0);
+    wd_expect(s->rows, sizeof(wd_job) * (size_t)(slots < s->capacity ? slots : s->capacity));
+    pool_expect(&s->sides, sides);
+    pool_expect(&s->runs, runs);
+}
+
 int wd_slab_load(wd_slab *s, uint32_t slot, uint32_t gen, int used)
 {
     WD_ASSERT(!s->linked);

@@ -84,6 +84,8 @@ void wd_slab_give(wd_slab *s, uint32_t slot);
  * generation that it had last (0 = none yet). Its row is zeroed but for the generation. WD_OK,
  * WD_ECORRUPT (not the top, or no such generation), WD_EFULL. */
 int wd_slab_load(wd_slab *s, uint32_t slot, uint32_t gen, int used);
+/* So many slots, side and run blocks are about to be taken. */
+void wd_slab_expect(wd_slab *s, uint32_t slots, uint32_t sides, uint32_t runs);
 /* After replay, which claims slots by id: make the FIFO list of free slots. Until then there is
  * none. O(top). */
 void wd_slab_link_free(wd_slab *s);

@@ -19,7 +19,6 @@
 #include "wd_wheel.h"
 
 enum {
-    WD_DEAD_MAX = 1000 * 1000,
     WD_GRACE_MS_MIN = 1000,   /* a lease is over at its end + max(1 s, 10 %) */
     WD_STEP_MS = 1000,        /* a clock that moved by more than this was stepped or suspended */
     WD_SWEEP_MS = 5000,       /* every READY job with EXPIRE is looked at once in this time */
@@ -27,7 +26,6 @@ enum {
     WD_TICK_MOVES_MAX = 1024, /* cascade moves of one tick and wheel */
     WD_MEMORY_PERCENT = 85    /* SCHEDULE is refused above this share of maxmemory */
 };
-#define WD_DEAD_KEPT_MS (INT64_C(90) * 24 * 3600 * 1000)
 
 /* A list through rows (next, prev). */
 typedef struct {
@@ -51,6 +49,7 @@ struct wd_engine {
     int64_t rel_ms, logical_ms;
     int64_t rel_minus_boot_ms;
     int64_t asked_ms; /* rel: when the command being run came in, if later than rel_ms */
+    wd_jump jump;     /* not yet taken */
     int serving;      /* 0 while replaying: rows are in no wheel and no queue */
     wd_load load;     /* the checkpoint that this state began with */
 

@@ -165,7 +165,7 @@ static int by_value(const void *a, const void *b)
 }
 
 typedef struct {
-    uint32_t created;
+    uint32_t created, entries;       /* jobs; entries that are not in the table yet, at most */
     uint64_t log_bytes, state_bytes; /* upper bounds */
     wd_buf things;                   /* u64 each */
 } needs;
@@ -181,7 +181,10 @@ static int check_ops(wd_engine *e, wd_span ops, needs *out)
         if (status != WD_OK) return status;
         uint64_t thing = thing_of(e, &r);
         if (thing && wd_buf_put(&out->things, &thing, sizeof thing) != WD_OK) return WD_ENOMEM;
+        wd_span blob;
         out->created += r.kind == WD_R_CREATED;
+        out->entries += r.kind == WD_R_PUT &&
+                        wd_table_get(e->table, r.reason, r.text[WD_S_NAME], &blob) != WD_OK;
         out->log_bytes += size + OP_EXTRA_BYTES;
         out->state_bytes += size + size / 4 + OP_EXTRA_BYTES; /* size classes waste an eighth */
     }
@@ -202,6 +205,7 @@ static int reserve(wd_engine *e, wd_span ops, const needs *need)
     uint64_t bytes = wd_engine_memory(e) + need->log_bytes + need->state_bytes;
     if (bytes >= limit || wd_slab_room(e->slab) < need->created) return WD_EFULL;
     if (WD_POLICIES_MAX - wd_policies_count(e->names) < need->created) return WD_EFULL;
+    if (WD_TABLE_MAX - wd_table_count(e->table) < need->entries) return WD_EFULL;
     int status = wd_batch_reserve(e, need->log_bytes);
     for (wd_span rest = ops; rest.n && status == WD_OK;
          rest = (wd_span){rest.p + size, rest.n - size}) {
@@ -241,11 +245,17 @@ int wd_engine_ended(const wd_engine *e, uint32_t most, wd_buf *out)
     uint32_t n = 0;
     for (uint32_t i = e->ended_first; i != WD_NIL && n < most; n++) {
         const wd_side *b = wd_side_at(e->slab, i);
+        const wd_job *row = &e->rows[b->slot];
+        const wd_run *run = wd_job_run(e->slab, row);
         wd_record r = {.kind = WD_R_ENDED,
-                       .fields = WD_F_ID | WD_F_AT | WD_F_REASON | WD_F_NUMBER,
+                       .fields = WD_F_ID | WD_F_DUE | WD_F_AT | WD_F_FAILURES | WD_F_LOST |
+                                 WD_F_REASON | WD_F_NUMBER,
+                       .due_ms = run ? run->started_ms : 0,
+                       .failures = row->failures,
+                       .lost = (uint16_t)row->lost,
                        .id = wd_job_id(e->slab, b->slot),
                        .at_ms = b->ended_ms,
-                       .reason = (uint8_t)e->rows[b->slot].state,
+                       .reason = (uint8_t)row->state,
                        .number = b->reason};
         wd_record_set(&r, WD_S_OWNER, wd_text(e, b->owner, b->owner_len));
         wd_record_set(&r, WD_S_TEXT, wd_text(e, b->text, b->text_len));
@@ -255,6 +265,30 @@ int wd_engine_ended(const wd_engine *e, uint32_t most, wd_buf *out)
         i = b->ended_next;
     }
     return WD_OK;
+}
+
+int wd_engine_has_ended(const wd_engine *e)
+{
+    WD_ASSERT((e->ended_count == 0) == (e->ended_first == WD_NIL));
+    return e->ended_count > 0;
+}
+
+int wd_engine_owned_next(const wd_engine *e, uint32_t *slot, uint32_t rows_max, wd_owned *out)
+{
+    uint32_t top = wd_slab_top(e->slab);
+    for (uint32_t n = 0; n < rows_max && *slot < top; n++) {
+        uint32_t i = (*slot)++;
+        const wd_job *row = &e->rows[i];
+        const wd_side *b = row->state == WD_FREE ? NULL : wd_job_side(e->slab, row);
+        if (!b || !b->owner_len) continue;
+        *out = (wd_owned){.id = wd_job_id(e->slab, i),
+                          .due_ms = row->state == WD_LEASED ? wd_job_run(e->slab, row)->due_ms
+                                                            : row->due_ms,
+                          .state = (int)row->state,
+                          .owner = wd_text(e, b->owner, b->owner_len)};
+        return WD_OK;
+    }
+    return *slot < top ? WD_EAGAIN : WD_EGONE;
 }
 
 const wd_table *wd_engine_table(const wd_engine *e)

@@ -51,6 +51,7 @@ struct wd_commands {
     wd_command_limits limits;
     int loading, draining;
     int disk;           /* enum wd_disk_room */
+    int behind;         /* the log is: nothing is added to it */
     uint64_t run_count; /* commands run */
     uint64_t waits_made;
     wd_node *nodes;

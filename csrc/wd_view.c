@@ -67,6 +67,12 @@ static void view_side(const wd_engine *e, const wd_side *b, wd_view *v)
     if (b->expire_ms != WD_NEVER_MS) v->expire_ms = wd_to_wall(e, b->expire_ms, b->expire_rel);
 }
 
+/* Nothing is left of what is over, although grace or a busy round may keep it a little longer. */
+static int64_t left_ms(const wd_engine *e, int64_t end_ms)
+{
+    return end_ms > e->rel_ms ? end_ms - e->rel_ms : 0;
+}
+
 static void view_run(const wd_engine *e, const wd_job *row, const wd_run *run, wd_view *v)
 {
     v->run = run;
@@ -77,8 +83,8 @@ static void view_run(const wd_engine *e, const wd_job *row, const wd_run *run, w
     v->worker = wd_text(e, run->worker, run->worker_len);
     if (row->state != WD_LEASED) return;
     v->due_ms = wd_to_wall(e, run->due_ms, (int)row->rel);
-    v->lease_left_ms = run->lease_end_ms - e->rel_ms;
-    if (run->timeout_end_ms != WD_NEVER_MS) v->timeout_left_ms = run->timeout_end_ms - e->rel_ms;
+    v->lease_left_ms = left_ms(e, run->lease_end_ms);
+    if (run->timeout_end_ms != WD_NEVER_MS) v->timeout_left_ms = left_ms(e, run->timeout_end_ms);
 }
 
 void wd_engine_view_slot(const wd_engine *e, uint32_t slot, wd_view *out)

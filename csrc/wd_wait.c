@@ -371,15 +371,16 @@ static int serve_one(wd_commands *c, uint32_t handler, int *out_blocked)
 void wd_commands_serve(wd_commands *c)
 {
     uint32_t skipped = 0;
+    int gives = c->disk < WD_DISK_LOW && !c->behind;
     for (uint32_t handler = wd_engine_next_dirty(c->e); handler != WD_NIL;
          handler = wd_engine_next_dirty(c->e)) {
         int blocked = 0;
-        while (c->heap_count && c->disk < WD_DISK_LOW && wd_engine_has_work(c->e, handler) &&
+        while (c->heap_count && gives && wd_engine_has_work(c->e, handler) &&
                serve_one(c, handler, &blocked)) {
             /* Each grant is a command's worth of records: batches may end between two. */
             if (wd_engine_open_bytes(c->e) >= WD_BATCH_CLOSE_BYTES) wd_engine_close_batch(c->e);
         }
-        if (c->disk >= WD_DISK_LOW) blocked = 1;
+        if (!gives) blocked = 1;
         if (blocked) c->skipped[skipped++] = handler;
     }
     while (skipped > 0)

@@ -1,5 +1,6 @@
 """What an answer is, and how arguments are read: shared by all commands that Python answers."""
 
+import asyncio
 from collections.abc import Generator
 from dataclasses import dataclass
 from typing import Final
@@ -22,6 +23,7 @@ class Outcome:
         value: the reply.
         work: makes the reply instead, step by step: each step is short, and others have their turn
             between them.
+        later: becomes what to do instead, when something outside the loop is done.
         gated: the reply depends on the state it saw, so it leaves when that is durable.
         silent: send nothing.
         close: close the connection behind the reply.
@@ -30,6 +32,7 @@ class Outcome:
 
     value: Answer = None
     work: Work | None = None
+    later: "asyncio.Future[Outcome] | None" = None
     gated: bool = False
     silent: bool = False
     close: bool = False

@@ -1,4 +1,4 @@
-"""The commands that Python answers: sign-in, connections, INFO, COMMAND, CONFIG, CLOCK, SHUTDOWN.
+"""The commands that Python answers: sign-in, connections, and what is about the server itself.
 
 ``Control.answer`` is a plain function of (connection, arguments): it changes connections through
 ``Core`` and returns an ``Outcome``; server/turns.py encodes and sends it. Nothing here waits, and
@@ -9,6 +9,7 @@ Answers follow Redis where a client library looks at them, so that redis-cli, re
 ioredis and go-redis connect without special settings.
 """
 
+import asyncio
 import fnmatch
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -54,6 +55,14 @@ class Server(Protocol):
 
     def shut_down(self, reason: str) -> None:
         """Begin an orderly stop."""
+        ...
+
+    def save(self) -> "asyncio.Future[Outcome]":
+        """Make a checkpoint; becomes SAVE's answer."""
+        ...
+
+    def backup(self, handle: int, *, start: bool) -> "asyncio.Future[Outcome]":
+        """Keep the files as they are for a connection, or let them go; becomes BACKUP's answer."""
         ...
 
     @property
@@ -108,6 +117,8 @@ class Control:
             "QUIT": self._quit,
             "SHUTDOWN": self._shutdown,
             "CRON": self._cron_command,
+            "SAVE": self._save,
+            "BACKUP": self._backup,
         }
 
     @property
@@ -264,6 +275,16 @@ class Control:
         if self._cron is None:
             raise RefusedError("LOADING", "the schedules are being read; try again soon")
         return self._cron.answer(session, args)
+
+    def _save(self, _session: Session, _args: Sequence[bytes]) -> Outcome:
+        return Outcome(later=self._server.save())
+
+    def _backup(self, session: Session, args: Sequence[bytes]) -> Outcome:
+        """BACKUP START|END."""
+        word = read_word(args[0])
+        if word not in {"START", "END"}:
+            raise RefusedError("SYNTAX", f"BACKUP takes START or END, not {show(args[0])!r}")
+        return Outcome(later=self._server.backup(session.handle, start=word == "START"))
 
     # ---------------------------------------------------------------- COMMAND
 

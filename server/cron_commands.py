@@ -7,20 +7,23 @@ or changed is durable.
 
 from collections.abc import Callable, Mapping, Sequence
 from difflib import get_close_matches
-from typing import Final, Protocol
+from typing import Final
 
 from server.answers import OK, Outcome, RefusedError, read_word, show
+from server.cron_show import definition_of, run_map, schedule_map, schedule_row
+from server.cron_times import explained_map, next_map
 from server.cron_words import (
     DST_RULES,
     NAME_BYTES_MAX,
     ZONE_BYTES_MAX,
-    Spec,
     read_rule,
     read_schedule_name,
     read_spec,
 )
 from server.words import Moment, Words
+from wheel.engine.definition import ScheduleError
 from wheel.engine.facts import Session
+from wheel.engine.scheduler import Scheduler
 from wheel.errors import (
     Conflict,
     CoreMemoryError,
@@ -40,9 +43,10 @@ TOKEN_BYTES_MAX: Final = 64
 DATE_BYTES_MAX: Final = 64
 RUN_BYTES_MAX: Final = 240
 PAGE: Final = 50
-PAGE_MAX: Final = 200
+PAGE_MAX: Final = 100  # rows that are made in 2 ms or so
 NEXT: Final = 5
-NEXT_MAX: Final = 1_000
+NEXT_MAX: Final = 100
+NOW: Final = Moment(ms=0, from_now=True)
 FIRST_PAGE: Final = "0"
 LAST_PAGE: Final = "0"
 
@@ -54,7 +58,6 @@ _SET: Final = (
 # The code of what a scheduler raises: of the first class that it is an instance of.
 CODES: Final[tuple[tuple[type[WheeldError], str], ...]] = (
     (CronSyntaxError, "CRON"),
-    (CycleError, "CYCLE"),
     (LimitError, "LIMIT"),
     (NaiveDatetimeError, "NAIVE_TIME"),
     (InvalidRequest, "SYNTAX"),
@@ -88,84 +91,6 @@ SUBCOMMANDS: Final[dict[str, tuple[str, str]]] = {
 }
 
 
-class Scheduler(Protocol):
-    """What CRON needs of the scheduler.
-
-    A call that is refused raises one of the classes in CODES and has changed nothing.
-    """
-
-    def set(self, spec: Spec, *, actor: str) -> tuple[int, str, int | None]:
-        """Return version, what was done, and the next nominal time."""
-        ...
-
-    def get(self, name: str) -> Mapping[str, Answer] | None:
-        """Return a schedule's map; None if there is none."""
-        ...
-
-    def page(
-        self, prefix: str, after: str, count: int
-    ) -> tuple[Sequence[Mapping[str, Answer]], bool]:
-        """Return schedules by name behind ``after``, and whether there are more."""
-        ...
-
-    def delete(self, name: str, *, force: bool, actor: str) -> None:
-        """Delete a schedule."""
-        ...
-
-    def pause(self, name: str, *, note: str, actor: str) -> None:
-        """Pause a schedule."""
-        ...
-
-    def resume(self, name: str, *, actor: str) -> None:
-        """Resume a schedule."""
-        ...
-
-    def trigger(self, name: str, *, at: Moment | None, force: bool, once: str, actor: str) -> str:
-        """Return the id of the run that was made."""
-        ...
-
-    def next(self, name: str, count: int) -> Mapping[str, Answer]:
-        """Return a schedule's next times."""
-        ...
-
-    def explain(
-        self, rule: str, *, tz: str, begin: Moment | None, count: int, dst: str, name: str
-    ) -> Mapping[str, Answer]:
-        """Return a rule in words, and its next times."""
-        ...
-
-    def backfill(
-        self,
-        name: str,
-        begin: Moment,
-        end: Moment,
-        *,
-        dry: bool,
-        reverse: bool,
-        active: int | None,
-        once: str,
-        actor: str,
-    ) -> Sequence[str]:
-        """Return the ids of the runs."""
-        ...
-
-    def rerun(
-        self, name: str, date: str, *, downstream: bool, once: str, actor: str
-    ) -> Sequence[str]:
-        """Return the ids of the runs."""
-        ...
-
-    def mark(self, run_id: str, *, succeeded: bool, note: str, actor: str) -> None:
-        """Have a run count as succeeded or failed."""
-        ...
-
-    def runs(
-        self, name: str, *, date: str, count: int, cursor: int
-    ) -> tuple[Sequence[Mapping[str, Answer]], int]:
-        """Return runs, the newest first, and where to go on; 0 = the end."""
-        ...
-
-
 class CronCommands:
     """Answers CRON."""
 
@@ -173,19 +98,19 @@ class CronCommands:
         self,
         scheduler: Scheduler,
         *,
+        wall_ms: Callable[[], int],
         payload_bytes_max: int,
-        served: Callable[[bytes], bool] | None = None,
     ) -> None:
         """Make it.
 
         Args:
             scheduler: keeps the schedules.
+            wall_ms: the wall clock.
             payload_bytes_max: of one job.
-            served: whether anybody serves a handler; with ``--strict-handlers`` only.
         """
         self._scheduler = scheduler
+        self._wall_ms = wall_ms
         self._payload_bytes_max = payload_bytes_max
-        self._served = served
         self._commands: dict[str, Callable[[Words, str], Answer]] = {
             "SET": self._set,
             "GET": self._get,
@@ -222,9 +147,12 @@ class CronCommands:
             raise RefusedError(
                 "UNKNOWN_COMMAND", f'CRON has no subcommand "{show(args[0])}"; {advice}'
             )
-        words = Words(f"CRON {word}", args[1:])
+        words = Words(f"CRON {word}", args[1:], SUBCOMMANDS[word][0])
         try:
             return Outcome(value=command(words, session.user), gated=True)
+        except CycleError as error:
+            advice = "each waits for the next; take out one of these edges"
+            raise RefusedError("CYCLE", f"{error}: {advice}") from error
         except WheeldError as error:
             raise RefusedError(_code(error), str(error)) from error
 
@@ -232,19 +160,15 @@ class CronCommands:
 
     def _set(self, words: Words, actor: str) -> Answer:
         spec = read_spec(words, self._payload_bytes_max)
-        handler = spec.handler.encode()
-        if self._served is not None and not self._served(handler):
-            raise RefusedError(
-                "DENIED",
-                f'handler "{show(handler)}" is served by nobody and --strict-handlers is on; '
-                "start its worker first, or mind the spelling",
-            )
-        return list(self._scheduler.set(spec, actor=actor))
+        definition = definition_of(spec, self._wall_ms())
+        return list(
+            self._scheduler.set(definition, if_version=spec.if_version, dry=spec.dry, actor=actor)
+        )
 
     def _get(self, words: Words, _actor: str) -> Answer:
         name = read_schedule_name(words)
         words.end()
-        return self._scheduler.get(name)
+        return schedule_map(self._scheduler.get(name)) if self._scheduler.exists(name) else None
 
     def _delete(self, words: Words, actor: str) -> Answer:
         name = read_schedule_name(words)
@@ -279,14 +203,17 @@ class CronCommands:
             _number(given, "COUNT", PAGE),
         )
         # A name may be "0" or look like a number; the sign keeps it apart from the end.
-        return [f"+{_text(rows[-1]['name'])}" if more else LAST_PAGE, list(rows)]
+        cursor = f"+{rows[-1].definition.name}" if more else LAST_PAGE
+        return [cursor, [schedule_row(row) for row in rows]]
 
     # ---------------------------------------------------------------- its times
 
     def _next(self, words: Words, _actor: str) -> Answer:
         name = read_schedule_name(words)
         given = _options(words, {"COUNT": _next_count})
-        return self._scheduler.next(name, _number(given, "COUNT", NEXT))
+        scheduler = self._scheduler
+        count = _number(given, "COUNT", NEXT)
+        return next_map(name, scheduler.upcoming(name), count, scheduler.axis_offset_ms())
 
     def _explain(self, words: Words, _actor: str) -> Answer:
         rule = read_rule(words)
@@ -301,13 +228,14 @@ class CronCommands:
                 "NAME": lambda words: read_schedule_name(words, "NAME"),
             },
         )
-        return self._scheduler.explain(
+        return explained_map(
             rule,
             tz=str(given.get("TZ", "UTC")),
-            begin=begin[0] if begin else None,
-            count=_number(given, "COUNT", NEXT),
-            dst=str(given.get("DST", "cron")),
+            dst="literal" if given.get("DST") == "literal" else "cron",
             name=str(given.get("NAME", "")),
+            after_ms=(begin or [NOW])[0].wall_ms(self._wall_ms()),
+            count=_number(given, "COUNT", NEXT),
+            herd=self._scheduler.herd,
         )
 
     # ---------------------------------------------------------------- its runs
@@ -321,7 +249,7 @@ class CronCommands:
         )
         return self._scheduler.trigger(
             name,
-            at=at[0] if at else None,
+            at_ms=at[0].wall_ms(self._wall_ms()) if at else None,
             force="FORCE" in given,
             once=str(given.get("ONCE", "")),
             actor=actor,
@@ -329,7 +257,8 @@ class CronCommands:
 
     def _backfill(self, words: Words, actor: str) -> Answer:
         name = read_schedule_name(words)
-        begin, end = words.moment("from"), words.moment("to")
+        now_ms = self._wall_ms()
+        begin_ms, end_ms = (words.moment(what).wall_ms(now_ms) for what in ("from", "to"))
         given = _options(
             words,
             {
@@ -342,8 +271,8 @@ class CronCommands:
         return list(
             self._scheduler.backfill(
                 name,
-                begin,
-                end,
+                begin_ms,
+                end_ms,
                 dry="DRY" in given,
                 reverse="REVERSE" in given,
                 active=_number(given, "ACTIVE", 0) or None,
@@ -387,15 +316,17 @@ class CronCommands:
         )
         rows, cursor = self._scheduler.runs(
             name,
-            date=str(given.get("DATE", "")),
+            label=str(given.get("DATE", "")),
             count=_number(given, "COUNT", PAGE),
-            cursor=_number(given, "CURSOR", 0),
+            before=_number(given, "CURSOR", 0),
         )
-        return [str(cursor), list(rows)]
+        return [str(cursor), [run_map(row) for row in rows]]
 
 
 def _code(error: WheeldError) -> str:
     """Return the code of an error; one that nobody refuses with is raised as it is."""
+    if isinstance(error, ScheduleError):
+        return error.code
     for kind, code in CODES:
         if isinstance(error, kind):
             return error.code or code
@@ -421,11 +352,6 @@ def _options(words: Words, readers: Mapping[str, Reader]) -> dict[str, object]:
 def _number(given: Mapping[str, object], option: str, default: int) -> int:
     value = given.get(option, default)
     assert isinstance(value, int)
-    return value
-
-
-def _text(value: Answer) -> str:
-    assert isinstance(value, str)
     return value
 
 

@@ -224,14 +224,16 @@ def _expire(words: Words, spec: Spec) -> None:
             "time from when a run is due, such as +2h",
         )
     if not 1 <= moment.ms <= SPAN_MS_MAX:
-        raise RefusedError("LIMIT", f"EXPIRE {given} is outside +1..+30d")
+        raise RefusedError("LIMIT", f"EXPIRE {given} is outside +1..+30d; write such a time")
     spec.expire_ms = moment.ms
 
 
 def _meta(words: Words, spec: Spec) -> None:
     data = words.raw("META")
     if not 1 <= len(data) <= META_BYTES_MAX:
-        raise RefusedError("LIMIT", f"META has {len(data)} bytes, not 1..{META_BYTES_MAX}")
+        raise RefusedError(
+            "LIMIT", f"META has {len(data)} bytes, not 1..{META_BYTES_MAX}; shorten it"
+        )
     spec.meta = data
 
 

@@ -19,27 +19,25 @@ import gc
 import importlib.util
 import os
 import signal
-import socket
-import ssl
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from typing import Final
 
 from structlog.typing import FilteringBoundLogger
 
-from server.auth import TokenFileError, Tokens, read_tokens
+from server.checkpoints import Checkpointer, Policy
 from server.clock import Clock
 from server.control import Control, Identity
-from server.info import render
-from server.keeper import Keeper
-from server.listener import check_exposure, open_sockets, open_tls, shown_address
+from server.cron_commands import CronCommands
+from server.door import Door
+from server.keeper import Keeper, Room
+from server.notify import Notifier
+from server.planner import Schedules
 from server.refusals import ERRORS, EXIT_FAILED, EXIT_IO, EXIT_OK, refusal
 from server.replay import rel_now_ms, replay
-from server.settings import Fsync, Settings, SettingsError, resolve_listen
-from server.signin import Closing, SignIn
+from server.settings import Fsync, Settings, jobs_max
+from server.shown import Shown
 from server.state import State
-from server.tls import make_context
-from server.tls_server import TlsServer
 from server.turns import Turns
 from server.watch import Watch
 from wal.disk import RealDisk
@@ -51,18 +49,20 @@ from wheel.engine.core import Commit, Core, CoreOptions, DiskRoom, Sync
 from wheel.engine.facts import Clocks
 from wheel.facade import VERSION
 
-JOBS_MAX: Final = 1 << 31
-JOB_BYTES_MIN: Final = 64  # a job's row; only what is used costs memory
 FLUSH_S: Final = 5.0  # at a stop, for clients that do not take their last replies
 WATCH_S: Final = 1.0
+GC_YOUNG, GC_MIDDLE, GC_NEVER = 700, 10, 1_000_000_000
 PROGRESS_NS: Final = 1_000_000_000
 
 
-def serve(settings: Settings, *, clock: Clock, logger: FilteringBoundLogger) -> int:
+def serve(
+    settings: Settings, *, clock: Clock, logger: FilteringBoundLogger, notifier: Notifier
+) -> int:
     """Run a server until it is stopped, and return the exit status."""
     factory, name = loop_factory()
-    with asyncio.Runner(loop_factory=factory) as runner:
-        return runner.run(Daemon(settings, clock=clock, logger=logger, loop_name=name).run())
+    with asyncio.Runner(loop_factory=factory) as runner, notifier:
+        daemon = Daemon(settings, clock=clock, logger=logger, loop_name=name, notifier=notifier)
+        return runner.run(daemon.run())
 
 
 def loop_factory() -> tuple[Callable[[], asyncio.AbstractEventLoop], str]:
@@ -77,21 +77,31 @@ def loop_factory() -> tuple[Callable[[], asyncio.AbstractEventLoop], str]:
 class Daemon:
     """One run of the server.
 
-    Everything runs on the loop's thread but the keeper, which touches the log alone.
+    Everything runs on the loop's thread but the keeper and what puts checkpoints in force; they
+    touch the log and its files alone.
     """
 
     def __init__(
-        self, settings: Settings, *, clock: Clock, logger: FilteringBoundLogger, loop_name: str
+        self,
+        settings: Settings,
+        *,
+        clock: Clock,
+        logger: FilteringBoundLogger,
+        loop_name: str,
+        notifier: Notifier,
     ) -> None:
         self._settings = settings
         self._clock = clock
         self._log = logger
         self._loop_name = loop_name
+        self._notify = notifier
         self._started_ns = clock.mono_ns()
         self._stop = asyncio.Event()
         self._reason = ""
-        self._tokens: Tokens | None = None
-        self._tls: TlsServer | None = None
+        self._door = Door(settings, clock=clock, logger=logger)
+        self._turns: Turns | None = None
+        self._schedules: Schedules | None = None
+        self._control: Control | None = None
         self._wal: FileLog | None = None  # once it is open for writing
         self._failed = False  # the log
         self._faulty = False  # this program
@@ -115,15 +125,7 @@ class Daemon:
 
     async def _run(self) -> int:
         settings = self._settings
-        addresses = resolve_listen(settings.host, settings.port)
-        if settings.token_file is not None:
-            self._tokens = read_tokens(settings.token_file)
-        check_exposure(settings.host, [address for _, address in addresses], self._tokens)
-        if self._tokens is not None and not self._tokens.lines:
-            raise SettingsError(
-                f"--token-file {settings.token_file} holds no token, so nobody could sign in:"
-                " add one with `wheeld token create`"
-            )
+        self._door.prepare()
         store = open_store(
             str(settings.data),
             disk=RealDisk(),
@@ -133,17 +135,12 @@ class Daemon:
             segment_bytes=settings.segment_bytes,
         )
         try:
-            tls = None if settings.tls is None else open_tls(settings.tls, self._tokens)
-            return await self._run_store(store, open_sockets(addresses, settings.port), tls)
+            self._door.open()
+            return await self._run_store(store)
         finally:
             (self._wal or store).close()
 
-    async def _run_store(
-        self,
-        store: Store,
-        listeners: list[socket.socket],
-        tls: tuple[ssl.SSLContext, list[socket.socket]] | None,
-    ) -> int:
+    async def _run_store(self, store: Store) -> int:
         """Serve a locked store; closing it is the caller's."""
         with Core(self._core_options(store.uuid)) as core:
             state = State(
@@ -152,34 +149,28 @@ class Daemon:
                 core=core,
                 store=store.uuid,
                 loop_name=self._loop_name,
-                listen=", ".join(shown_address(listener) for listener in listeners),
-                port=int(listeners[0].getsockname()[1]),
+                listen=self._door.listen,
+                port=self._door.port,
                 started_ns=self._started_ns,
+                listen_tls=self._door.listen_tls,
+                sign_in=self._door.attach(core),
             )
-            for listener in listeners:
-                core.listen(listener.detach())
-            if tls is not None:
-                state.listen_tls = ", ".join(shown_address(listener) for listener in tls[1])
-            state.sign_in = sign_in = SignIn(core, self._clock, self._tokens)
             turns = Turns(
                 core,
-                self._make_control(core, state, sign_in),
+                self._make_control(core, state),
                 logger=self._log,
                 on_moved=state.log_moved,
                 on_failed=self._on_log_failed,
-                after_round=self._feed,
+                after_round=self._behind_round,
             )
-            if tls is not None:
-                state.tls = self._tls = TlsServer(
-                    core=core,
-                    sign_in=sign_in,
-                    context=tls[0],
-                    listeners=tls[1],
-                    clients_max=self._settings.clients_max,
-                    soon=turns.soon,
-                )
-            loop = asyncio.get_running_loop()
-            loop.add_signal_handler(signal.SIGHUP, self._reload, sign_in, turns)
+            self._turns = turns
+            state.schedules = self._schedules = Schedules(
+                core,
+                clock=self._clock,
+                logger=self._log,
+                strict_handlers=self._settings.strict_handlers,
+            )
+            asyncio.get_running_loop().add_signal_handler(signal.SIGHUP, self._door.reload)
             self._log.info(
                 "server_started",
                 version=VERSION,
@@ -190,43 +181,48 @@ class Daemon:
                 listen=state.listen,
             )
             turns.start()
-            if self._tls is not None:
-                self._tls.start()
+            self._door.serve(core, turns.soon)
+            state.tls = self._door.tls
             try:
                 return await self._run_core(core, turns, store, state)
             finally:
                 turns.stop()
-                if self._tls is not None:
-                    self._tls.abort()
+                self._door.close(failed=True)
 
-    def _feed(self) -> None:
-        """Move the bytes of TLS connections, behind each round."""
-        if self._tls is not None:
-            self._tls.after_round()
+    def _behind_round(self) -> None:
+        """Move the bytes of TLS connections, and look at schedules."""
+        self._door.after_round()
+        schedules, turns = self._schedules, self._turns
+        if schedules is not None and turns is not None and schedules.after_round():
+            turns.soon()
 
     def _core_options(self, store: bytes) -> CoreOptions:
         settings = self._settings
         return CoreOptions(
-            jobs_max=min(JOBS_MAX, settings.memory_bytes_max // JOB_BYTES_MIN),
+            jobs_max=jobs_max(settings),
+            dead_max=settings.dead_max,
+            dead_kept_ms=settings.dead_kept_ms,
             conns_max=settings.clients_max,
             maxmemory_bytes=settings.memory_bytes_max,
             payload_bytes_max=settings.payload_bytes_max,
             seed=int.from_bytes(self._clock.entropy(8), "little"),
             store=store,
             strict_handlers=settings.strict_handlers,
-            auth_required=self._tokens is not None,
+            auth_required=self._door.tokens is not None,
             commit=Commit.THREAD,
             sync=Sync(settings.fsync.code),
         )
 
-    def _make_control(self, core: Core, state: State, sign_in: SignIn) -> Control:
-        return Control(
+    def _make_control(self, core: Core, state: State) -> Control:
+        assert state.sign_in is not None
+        self._control = Control(
             core=core,
             server=Shown(state, self.shut_down),
             identity=Identity(version=VERSION, store=state.store.hex()),
             clock=self._clock,
-            sign_in=sign_in,
+            sign_in=state.sign_in,
         )
+        return self._control
 
     async def _run_core(self, core: Core, turns: Turns, store: Store, state: State) -> int:
         """Replay, serve, stop."""
@@ -234,14 +230,14 @@ class Daemon:
             self._log.info("replay_abandoned", reason=self._reason)
             return EXIT_OK
         log = self._start_log(core, store, state)
+        await self._load_schedules(state)
         loop = asyncio.get_running_loop()
 
         def on_failure() -> None:
             loop.call_soon_threadsafe(self._on_keeper_failed, turns)
 
-        def on_room(enough: bool) -> None:
-            room = DiskRoom.OK if enough else DiskRoom.TIGHT
-            loop.call_soon_threadsafe(self._on_disk_room, core, turns, room)
+        def on_room(room: Room) -> None:
+            loop.call_soon_threadsafe(self._on_disk_room, core, turns, DiskRoom(room))
 
         keeper = Keeper(
             log=log,
@@ -253,22 +249,51 @@ class Daemon:
         )
         state.keeper = keeper
         keeper.start()
+        checkpointer = self._make_checkpointer(core, log, store)
+        state.checkpointer = checkpointer
+        making = loop.create_task(checkpointer.run())
+        making.add_done_callback(self._on_checkpointer_ended)
         try:
             turns.soon()
             self._say_ready(state)
-            await self._serve(state, turns)
+            await self._serve(state)
+            await checkpointer.stop()
             if not self._failed:
                 await self._drain(core, turns)
         finally:
             turns.stop()
             keeper.stop()
-            if self._tls is not None and not self._failed:
-                self._tls.close()
+            self._door.close(failed=self._failed)
+            await checkpointer.stop()
+            await asyncio.wait([making])
             core.close()
         return self._close_log(log)
 
+    def _make_checkpointer(self, core: Core, log: FileLog, store: Store) -> Checkpointer:
+        return Checkpointer(
+            core=core,
+            log=log,
+            policy=Policy(
+                keep=self._settings.keep_checkpoints,
+                log_bytes_min=self._settings.checkpoint_after_bytes,
+                segment_bytes=self._settings.segment_bytes,
+            ),
+            clock=self._clock,
+            logger=self._log,
+            is_connected=lambda handle: core.session(handle) is not None,
+            replayed_bytes=store.behind_bytes,
+            fallen=len(store.fallen),
+        )
+
+    def _on_checkpointer_ended(self, task: asyncio.Task[None]) -> None:
+        """Stop, in order, should it have ended by a fault."""
+        if not task.cancelled() and (error := task.exception()) is not None:
+            self._on_loop_error(
+                asyncio.get_running_loop(), {"exception": error, "message": "checkpoints"}
+            )
+
     async def _replay(self, core: Core, store: Store, state: State) -> bool:
-        """Read the log back; False when the server is to stop instead."""
+        """Read checkpoint and log back; False when the server is to stop instead."""
         begin_ns = said_ns = self._clock.mono_ns()
         progress = state.progress
 
@@ -276,8 +301,10 @@ class Daemon:
             nonlocal said_ns
             if self._clock.mono_ns() - said_ns >= PROGRESS_NS:
                 said_ns = self._clock.mono_ns()
+                self._notify.starting(f"replaying the log, {progress.percent} %")
                 self._log.info(
                     "replay_progressed",
+                    phase=progress.phase,
                     percent=progress.percent,
                     records=progress.records,
                     done_bytes=progress.bytes_done,
@@ -288,8 +315,20 @@ class Daemon:
         if not await replay(core, store, clock=self._clock, progress=progress, on_slice=on_slice):
             return False
         verdict = store.verdict
+        for fallen in store.fallen:
+            self._log.error(
+                "checkpoint_damaged",
+                file=fallen.path,
+                offset_bytes=fallen.offset,
+                error=fallen.detail,
+                hint="an older checkpoint and the log made up for it; the file is kept as *.broken:"
+                " see to the disk",
+            )
+        checkpoint = store.checkpoint
         self._log.info(
             "replay_finished",
+            checkpoint_lsn=checkpoint.start_lsn if checkpoint else None,
+            checkpoint_bytes=progress.checkpoint_bytes,
             segments=verdict.segments,
             records=verdict.records,
             bytes=verdict.bytes,
@@ -344,10 +383,25 @@ class Daemon:
         state.log = log
         state.term = log.term
         state.loading = False
+        return log
+
+    async def _load_schedules(self, state: State) -> None:
+        """Read the schedules; CRON is answered -LOADING until they are there."""
+        assert state.schedules is not None
+        assert self._control is not None
+        await state.schedules.load()
+        commands = CronCommands(
+            state.schedules.scheduler,
+            wall_ms=self._clock.wall_ms,
+            payload_bytes_max=self._settings.payload_bytes_max,
+        )
+        self._control.set_cron(commands)
         # What a start has made stays: the collector need not look at it again, ever.
         gc.collect()
         gc.freeze()
-        return log
+        # Nor what comes later, over and over: a full pass over a million runs stops the loop for
+        # half a second. Young objects are looked at as ever; the code makes no old cycles.
+        gc.set_threshold(GC_YOUNG, GC_MIDDLE, GC_NEVER)
 
     def _say_ready(self, state: State) -> None:
         self._log.info(
@@ -358,12 +412,13 @@ class Daemon:
             lsn=state.core.lsn(),
             took_s=self._seconds_since(self._started_ns),
         )
-        if self._tokens is None:
+        self._notify.ready(f"serving on {state.listen}")
+        if self._door.tokens is None:
             self._log.info("tokens_missing", hint="listening on loopback only")
 
     # ---------------------------------------------------------------- running
 
-    async def _serve(self, state: State, turns: Turns) -> None:
+    async def _serve(self, state: State) -> None:
         """Wait for the stop; look at the counters each second meanwhile."""
         watch = Watch(
             state,
@@ -375,14 +430,15 @@ class Daemon:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._stop.wait(), WATCH_S)
             watch.look()
-            if state.sign_in is not None:
-                self._close_some(state.sign_in.expire(), turns)
+            self._notify.alive()
+            self._door.look()
 
     def shut_down(self, reason: str) -> None:
         """Begin an orderly stop; again: nothing new."""
         if not self._stop.is_set():
             self._reason = reason
             self._log.info("server_stopping", reason=reason)
+            self._notify.stopping()
             self._stop.set()
 
     def _on_log_failed(self) -> None:
@@ -392,7 +448,7 @@ class Daemon:
 
     @staticmethod
     def _on_disk_room(core: Core, turns: Turns, room: DiskRoom) -> None:
-        """Take no jobs while no segment stands ready; what is there is still worked off."""
+        """Take no jobs while no further segment can be made; what is there is still worked off."""
         core.set_disk_room(room)
         turns.soon()
 
@@ -413,51 +469,12 @@ class Daemon:
         self._faulty = True
         self.shut_down("a fault in the server")
 
-    def _reload(self, sign_in: SignIn, turns: Turns) -> None:
-        """SIGHUP: read tokens and certificates again; a file that is wrong changes nothing."""
-        self._reload_tls()
-        path = self._settings.token_file
-        if path is None:
-            return
-        try:
-            tokens = read_tokens(path)
-        except TokenFileError as error:
-            self._log.error("tokens_refused", error=str(error), hint="the old ones stay in force")
-            return
-        self._log.info("tokens_reloaded", tokens_count=len(tokens.lines))
-        self._close_some(sign_in.replace(tokens), turns)
-
-    def _reload_tls(self) -> None:
-        """Take the certificates as they are now, for those who come from now on."""
-        if self._tls is None or self._settings.tls is None:
-            return
-        try:
-            self._tls.context = make_context(self._settings.tls)
-        except SettingsError as error:
-            self._log.error("certificates_refused", error=str(error), hint="the old ones serve on")
-            return
-        self._log.info("certificates_reloaded")
-
-    def _close_some(self, closing: Closing, turns: Turns) -> None:
-        """Take a step of closing whose token is gone; the next one when others had their turn."""
-        if self._stop.is_set():
-            return
-        try:
-            next(closing)
-        except StopIteration as end:
-            if end.value:
-                self._log.info("tokens_revoked", connections=end.value)
-            turns.soon()  # what was killed is closed at the end of a round
-            return
-        asyncio.get_running_loop().call_soon(self._close_some, closing, turns)
-
     # ---------------------------------------------------------------- the way down
 
     async def _drain(self, core: Core, turns: Turns) -> None:
         """Answer what waits and what was read, and let the replies leave."""
         core.stop_reading()
-        if self._tls is not None:
-            self._tls.stop_reading()
+        self._door.stop_reading()
         try:
             await asyncio.wait_for(turns.flush(), FLUSH_S)
         except TimeoutError:
@@ -498,32 +515,3 @@ class Daemon:
 
     def _seconds_since(self, begin_ns: int) -> float:
         return round((self._clock.mono_ns() - begin_ns) / 1e9, 3)
-
-
-class Shown:
-    """The daemon as the control commands see it."""
-
-    def __init__(self, state: State, shut_down: Callable[[str], None]) -> None:
-        self._state = state
-        self._shut_down = shut_down
-
-    def shut_down(self, reason: str) -> None:
-        """Begin an orderly stop."""
-        self._shut_down(reason)
-
-    @property
-    def term(self) -> int:
-        """Return the leadership number of this run; 0 while the log is replayed."""
-        return self._state.term
-
-    def info(self, sections: frozenset[str]) -> str:
-        """Return INFO's text."""
-        return render(self._state.sections(), sections)
-
-    def config(self) -> Mapping[str, str]:
-        """Return what CONFIG GET shows."""
-        return self._state.config()
-
-    def clock_state(self) -> Mapping[str, int]:
-        """Return what CLOCK shows."""
-        return self._state.clocks()

@@ -5,12 +5,17 @@ after the log goes idle, each second under load, and at a rotation, so that a ta
 on the disk is noticed. It costs a sync of its own file; under load that sync would compete with
 those that clients wait for, so there it is rare.
 
+When the disk has no room for another segment, the one in reserve becomes the next: so jobs that are
+there can still be worked off. How much of it is left is told to the loop, which stops taking jobs
+first, handing them out when little is left, and all changes when next to nothing is.
+
 The log's calls are safe beside appends (csrc/wd_log.h); the loop tells this thread when the log
 has moved, and this thread tells the loop, by ``on_failure``, when the log has failed.
 """
 
 import threading
 from collections.abc import Callable
+from enum import IntEnum
 from typing import Final, Protocol
 
 from structlog.typing import FilteringBoundLogger
@@ -24,7 +29,21 @@ QUIET_LOOKS: Final = (
 )
 MARK_EVERY_NS: Final = 1_000_000_000  # under load
 PREPARE_AGAIN_S: Final = 1.0  # after the disk was full
+PREPARE_AGAIN_NS: Final = 1_000_000_000
 JOIN_S: Final = 5.0
+LOW_SHARE: Final = 4  # a quarter of a segment left: what is leased must still be able to end
+# As a batch may take: what is made while this is left still fits, so that its replies, and reads
+# behind it, need not wait for room.
+FULL_BYTES: Final = 640 * 1024
+
+
+class Room(IntEnum):
+    """What the disk has left for the log, as ``wheel.engine.core.DiskRoom`` counts it."""
+
+    OK = 0
+    TIGHT = 1  # no further segment can be made
+    LOW = 2  # and little is left in those that are there
+    FULL = 3  # and next to nothing
 
 
 class LogStats(Protocol):
@@ -55,6 +74,16 @@ class LogStats(Protocol):
         """Return whether the next segment stands ready."""
         ...
 
+    @property
+    def offset(self) -> int:
+        """Return where the next frame goes in the current segment."""
+        ...
+
+    @property
+    def segment_bytes(self) -> int:
+        """Return how long a segment is."""
+        ...
+
 
 class Log(Protocol):
     """What this file needs of the log."""
@@ -82,7 +111,7 @@ class Keeper:
         clock: Clock,
         logger: FilteringBoundLogger,
         on_failure: Callable[[], None],
-        on_room: Callable[[bool], None],
+        on_room: Callable[[Room], None],
         syncs: bool = True,
     ) -> None:
         """Make the keeper of one log.
@@ -92,8 +121,7 @@ class Keeper:
             clock: tells how long MARK has been left alone.
             logger: for a full disk and a failure.
             on_failure: called in the thread, once, when the log has failed.
-            on_room: called in the thread when the disk has filled (False), and when it has room
-                for the next segment again (True).
+            on_room: called in the thread each time that it changes what the disk has left.
             syncs: whether somebody syncs the log while it rests (all but ``--fsync off``).
         """
         self._wal = log
@@ -105,6 +133,7 @@ class Keeper:
         self._wake = threading.Condition()
         self._moved = False
         self._stopped = False
+        self._room = Room.OK
         self._disk_full = False
         self._thread = threading.Thread(target=self._run, name="wheeld-keeper", daemon=True)
 
@@ -133,6 +162,11 @@ class Keeper:
         """Return whether the last try to prepare a segment found no room."""
         return self._disk_full
 
+    @property
+    def room(self) -> Room:
+        """Return what the disk has left for the log."""
+        return self._room
+
     def _run(self) -> None:
         try:
             while not self._stopped:
@@ -155,10 +189,11 @@ class Keeper:
     def _follow(self) -> None:
         """Mark now and then while the log moves, and once more when it rests."""
         before = self._wal.stats()
-        marked_ns = self._clock.mono_ns()
+        marked_ns = tried_ns = self._clock.mono_ns()
         quiet = 0
         while not self._pause():
             now = self._wal.stats()
+            self._tell_room(now)
             rests = now.written_lsn == before.written_lsn and (
                 now.synced_lsn == now.written_lsn or not self._syncs
             )
@@ -170,8 +205,10 @@ class Keeper:
                 now = self._wal.stats()
                 if now.written_lsn != before.written_lsn:
                     self._moved, idle = True, False
-            if not now.prepared:
+            again = self._clock.mono_ns() - tried_ns >= PREPARE_AGAIN_NS
+            if again if self._disk_full else not now.prepared:
                 self._prepare()
+                tried_ns = self._clock.mono_ns()
             due = self._clock.mono_ns() - marked_ns >= MARK_EVERY_NS
             if (idle or due or now.rotations != before.rotations) and (
                 now.synced_lsn != now.marked_lsn
@@ -201,6 +238,19 @@ class Keeper:
             )
         elif self._disk_full and not full:
             self._log.info("disk_freed")
-        if full != self._disk_full:
-            self._disk_full = full
-            self._on_room(not full)
+        changes = full or self._disk_full
+        self._disk_full = full
+        if changes:
+            self._tell_room(self._wal.stats())
+
+    def _tell_room(self, stats: LogStats) -> None:
+        """Tell what the disk has left for the log, when that has changed."""
+        room = Room.OK
+        if self._disk_full:
+            left = stats.segment_bytes - stats.offset
+            left += stats.segment_bytes if stats.prepared else 0
+            low = left < stats.segment_bytes // LOW_SHARE
+            room = Room.FULL if left < FULL_BYTES else Room.LOW if low else Room.TIGHT
+        if room is not self._room:
+            self._room = room
+            self._on_room(room)

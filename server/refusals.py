@@ -10,7 +10,7 @@ from typing import Final
 
 from server.auth import TokenFileError
 from server.listener import ListenError
-from server.replay import ReplayError
+from server.replay import LoadError, ReplayError
 from server.settings import SettingsError
 from wal.errors import LogFailedError, RefusedError, WalError
 from wheel.errors import CoreError
@@ -24,12 +24,14 @@ ERRORS: Final = (
     SettingsError,
     TokenFileError,
     ListenError,
+    LoadError,
     ReplayError,
     WalError,
     CoreError,
     OSError,
 )
-_DISK: Final = frozenset({errno.EIO, errno.ENOSPC, errno.EDQUOT})
+_FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
+_DISK: Final = _FULL | {errno.EIO, errno.EROFS}
 
 Fields = dict[str, str | int | None]
 
@@ -58,16 +60,31 @@ def refusal(error: Exception, data: Path) -> tuple[int, Fields]:
             "lsn": error.lsn,
             "hint": "raise --maxmemory, or start the build that wrote this log",
         }
+    if isinstance(error, LoadError):
+        return EXIT_CONFIG, {
+            "error": str(error),
+            "hint": "raise --maxmemory, or start the build that wrote this checkpoint",
+        }
     if isinstance(error, LogFailedError):
         return EXIT_IO, {
             "error": str(error),
             "file": error.path,
             "offset_bytes": error.offset,
             "lsn": error.lsn,
-            "hint": "see to the disk, then start again",
+            "hint": _hint(error.errno),
         }
     if isinstance(error, OSError):
         status = EXIT_IO if error.errno in _DISK else EXIT_CONFIG
-        return status, {"error": str(error), "file": str(error.filename or data)}
+        fields: Fields = {"error": str(error), "file": str(error.filename or data)}
+        return status, fields | ({"hint": _hint(error.errno)} if status == EXIT_IO else {})
     status = EXIT_FAILED if isinstance(error, ListenError) else EXIT_CONFIG
     return status, {"error": str(error)}
+
+
+def _hint(number: int | None) -> str:
+    """Return what to do about an error of the disk."""
+    if number in _FULL:
+        return "make room where the data directory lies (a start needs two segments), then start"
+    if number == errno.EROFS:
+        return "the file system is mounted read-only: see to the disk, then start again"
+    return "see to the disk, then start again"

@@ -1,4 +1,4 @@
-"""Replay: the log read back into the core, in slices between turns of the event loop.
+"""Replay: checkpoint and log read back into the core, in slices between turns of the event loop.
 
 A slice is short, so that the port answers PING and INFO while millions of records are applied.
 """
@@ -10,6 +10,7 @@ from typing import Final, Protocol
 
 from server.clock import Clock
 from wal.frame import split_frames
+from wal.generations import Piece
 from wal.log import LastTimes
 from wal.reader import Chunk
 from wheel.errors import CoreError
@@ -34,8 +35,19 @@ class ReplayError(Exception):
         self.lsn = lsn
 
 
+class LoadError(Exception):
+    """A checkpoint that verifies, and that the core cannot take: no room, or another build's."""
+
+    def __init__(self, error: CoreError) -> None:
+        super().__init__(f"the checkpoint cannot be loaded: {error}")
+
+
 class Core(Protocol):
     """What replay needs of the core."""
+
+    def load(self, chunks: memoryview) -> None:
+        """Take whole chunks of a checkpoint."""
+        ...
 
     def replay(self, frames: memoryview, *, term: int) -> None:
         """Apply whole valid frames."""
@@ -44,14 +56,18 @@ class Core(Protocol):
 
 @dataclass(slots=True, kw_only=True)
 class Progress:
-    """How far a replay has come.
+    """How far a start has come.
 
     Attributes:
-        bytes_done: of the log, read and applied.
+        phase: "checkpoint" or "log".
+        bytes_done: of it, read and applied; a checkpoint is read twice.
         bytes_total: to read; the segments' sizes.
         records: applied.
+        checkpoint_bytes: of the checkpoint that was loaded.
     """
 
+    phase: str = "log"
+    checkpoint_bytes: int = 0
     bytes_done: int = 0
     bytes_total: int = 0
     records: int = 0
@@ -63,7 +79,11 @@ class Progress:
 
 
 class Source(Protocol):
-    """Where the log comes from: wal.log.Store."""
+    """Where checkpoint and log come from: wal.log.Store."""
+
+    def load(self) -> Iterator[Piece]:
+        """Yield the checkpoint in force."""
+        ...
 
     def replay(self) -> Iterator[Chunk]:
         """Yield whole valid frames in order."""
@@ -78,7 +98,7 @@ async def replay(
     progress: Progress,
     on_slice: Callable[[], bool],
 ) -> bool:
-    """Apply the whole log.
+    """Load the checkpoint in force, and apply the whole log behind it.
 
     Args:
         core: where to.
@@ -95,6 +115,9 @@ async def replay(
         OSError: it cannot be read.
         ReplayError: the core could not apply it.
     """
+    if not await _load(core, store, clock=clock, progress=progress, on_slice=on_slice):
+        return False
+    progress.phase, progress.bytes_done, progress.bytes_total = "log", 0, 0
     slice_ns = clock.mono_ns()
     for chunk in store.replay():
         progress.bytes_total = chunk.bytes_total
@@ -113,6 +136,34 @@ async def replay(
         progress.bytes_done = chunk.bytes_done
         progress.records += chunk.records
     progress.bytes_done = progress.bytes_total
+    return True
+
+
+async def _load(
+    core: Core,
+    store: Source,
+    *,
+    clock: Clock,
+    progress: Progress,
+    on_slice: Callable[[], bool],
+) -> bool:
+    """Load the checkpoint in force, if there is one; False when the start is given up."""
+    slice_ns = clock.mono_ns()
+    for piece in store.load():
+        progress.phase = "checkpoint"
+        progress.bytes_total = piece.bytes_total
+        if piece.data is not None:
+            try:
+                core.load(piece.data)
+            except CoreError as error:
+                raise LoadError(error) from error
+            progress.checkpoint_bytes += len(piece.data)
+        progress.bytes_done = piece.bytes_done
+        if clock.mono_ns() - slice_ns >= SLICE_NS:
+            await asyncio.sleep(0)
+            if not on_slice():
+                return False
+            slice_ns = clock.mono_ns()
     return True
 
 

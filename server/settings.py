@@ -26,10 +26,20 @@ DESCRIPTORS_RESERVED: Final = 64  # log segments, the lock, epoll, timers, stand
 MEMORY_SHARE: Final = 0.70  # of what the machine or the container has, for jobs
 MEMORY_BYTES_MIN: Final = 16 * 1024 * 1024
 PAYLOAD_BYTES_MAX: Final = 64 * 1024
+DEAD_MAX: Final = 1_000_000
+DEAD_KEPT_MS: Final = 90 * 86_400_000
+DEAD_KEPT_MS_LIMIT: Final = 100 * 365 * 86_400_000
+JOBS_MAX: Final = 500_000_000  # eight cells of the wheel for each, numbered in 32 bits
+JOB_BYTES_MIN: Final = 64  # a job's row; only what is used costs memory
+MEMORY_REFUSED_PERCENT: Final = 85  # of maxmemory: SCHEDULE is refused from there on
 SEGMENT_BYTES: Final = 64 * 1024 * 1024
 SEGMENT_BYTES_MIN: Final = 4 * 1024 * 1024  # a frame is at most 2 MiB and a bit
 SEGMENT_BYTES_LIMIT: Final = 1024 * 1024 * 1024
 SEGMENT_BLOCK_BYTES: Final = 4096
+CHECKPOINT_AFTER_BYTES: Final = 64 * 1024 * 1024
+CHECKPOINT_AFTER_BYTES_MIN: Final = 1024 * 1024
+KEEP_CHECKPOINTS: Final = 2
+KEEP_CHECKPOINTS_LIMIT: Final = 4
 
 _SIZE: Final = re.compile(r"(?P<number>[0-9]{1,18})(?P<unit>[kmgt]?)(?:i?b)?", re.IGNORECASE)
 _SIZE_UNITS: Final = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
@@ -90,6 +100,11 @@ class Settings:
         payload_bytes_max: of one job.
         segment_bytes: size of a log file.
         tls: how to speak TLS, on a port of its own; None = not.
+        checkpoint_after_bytes: a checkpoint is made when the log behind the last one is longer than
+            this, and than three quarters of that one.
+        keep_checkpoints: generations to keep: the newest, and what to fall back to.
+        dead_max: dead jobs kept; the oldest goes first.
+        dead_kept_ms: and no longer than this.
     """
 
     data: Path
@@ -103,6 +118,10 @@ class Settings:
     payload_bytes_max: int = PAYLOAD_BYTES_MAX
     segment_bytes: int = SEGMENT_BYTES
     tls: TlsOptions | None = None
+    checkpoint_after_bytes: int = CHECKPOINT_AFTER_BYTES
+    keep_checkpoints: int = KEEP_CHECKPOINTS
+    dead_max: int = DEAD_MAX
+    dead_kept_ms: int = DEAD_KEPT_MS
 
     def __post_init__(self) -> None:
         """Refuse values outside their documented ranges.
@@ -113,7 +132,16 @@ class Settings:
         _within("--listen: port", self.port, 0, 65_535)
         _within("--maxclients", self.clients_max, 1, CLIENTS_MAX_LIMIT)
         _within("--maxmemory", self.memory_bytes_max, MEMORY_BYTES_MIN, _SIZE_LIMIT_BYTES)
+        _within("--dead-max", self.dead_max, 1, JOBS_MAX)
+        _within("--dead-kept in ms", self.dead_kept_ms, 1000, DEAD_KEPT_MS_LIMIT)
         _within("--segment-size", self.segment_bytes, SEGMENT_BYTES_MIN, SEGMENT_BYTES_LIMIT)
+        _within(
+            "--checkpoint-after",
+            self.checkpoint_after_bytes,
+            CHECKPOINT_AFTER_BYTES_MIN,
+            _SIZE_LIMIT_BYTES,
+        )
+        _within("--keep-checkpoints", self.keep_checkpoints, 1, KEEP_CHECKPOINTS_LIMIT)
         if self.segment_bytes % SEGMENT_BLOCK_BYTES:
             raise SettingsError(
                 f"--segment-size is {self.segment_bytes} bytes, it must be a multiple of"
@@ -212,9 +240,15 @@ def default_data(environ: Mapping[str, str], home: Path) -> Path:
     return root / "wheeld"
 
 
-def default_clients_max(descriptors_max: int) -> int:
-    """Return how many connections this process may hold, from its descriptor limit."""
-    return max(1, min(CLIENTS_MAX_DEFAULT, descriptors_max - DESCRIPTORS_RESERVED))
+def allowed_clients_max(asked: int | None, descriptors_max: int) -> int:
+    """Return how many connections this process may hold.
+
+    Args:
+        asked: with --maxclients; None = the default.
+        descriptors_max: how many descriptors it may open; some are the log's.
+    """
+    wanted = CLIENTS_MAX_DEFAULT if asked is None else asked
+    return max(1, min(wanted, descriptors_max - DESCRIPTORS_RESERVED))
 
 
 def default_memory_bytes_max(available_bytes: Iterable[int]) -> int:
@@ -222,10 +256,29 @@ def default_memory_bytes_max(available_bytes: Iterable[int]) -> int:
     return max(MEMORY_BYTES_MIN, int(min(available_bytes) * MEMORY_SHARE))
 
 
-def machine_descriptors_max() -> int:
-    """Return how many descriptors this process may open."""
-    soft, _hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    return CLIENTS_MAX_LIMIT if soft == resource.RLIM_INFINITY else soft
+def jobs_max(settings: "Settings") -> int:
+    """Return how many jobs there may be at once: what fits into memory at the very most."""
+    return min(JOBS_MAX, settings.memory_bytes_max // JOB_BYTES_MIN)
+
+
+def refused_at_bytes(memory_bytes_max: int) -> int:
+    """Return how much memory may be in use before SCHEDULE is refused (csrc/wd_state.h)."""
+    return memory_bytes_max // 100 * MEMORY_REFUSED_PERCENT
+
+
+def machine_descriptors_max(wanted: int) -> int:
+    """Return how many descriptors this process may open, raised to what is wanted if it may be."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft == resource.RLIM_INFINITY:
+        return CLIENTS_MAX_LIMIT
+    if soft < wanted:
+        raised = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        try:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (raised, hard))
+        except (OSError, ValueError):  # a sandbox does not let us
+            return soft
+        return raised
+    return soft
 
 
 def machine_memory_bytes(root: Path = Path("/")) -> list[int]:

@@ -10,13 +10,20 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Final
 
+from server.checkpoints import Checkpointer
 from server.clock import Clock
 from server.info import REDIS_VERSION, Section, Value, pairs, resident_bytes, shown_bytes
 from server.keeper import Keeper
+from server.planner import Schedules
 from server.replay import Progress
-from server.settings import Fsync, Settings
+from server.settings import Fsync, Settings, jobs_max, refused_at_bytes
 from server.signin import ADDRESSES_MAX, ATTEMPTS_PER_S, Guesses, SignIn
-from server.tls_server import HANDSHAKES_MAX, HANDSHAKES_OF_ONE_MAX, TlsServer
+from server.tls_server import (
+    HANDSHAKE_S,
+    HANDSHAKES_MAX,
+    HANDSHAKES_OF_ONE_MAX,
+    TlsServer,
+)
 from server.watch import HELD_MS, Seen
 from wal.log import FileLog
 from wheel.engine.core import Core, FigureKind
@@ -24,6 +31,9 @@ from wheel.engine.facts import Figure
 from wheel.facade import VERSION
 
 Figures = Mapping[str, int]
+ENDED_MAX: Final = 4 << 20  # of the ended ring and of ONCE tokens (csrc/wd_ring.h)
+HANDLERS_MAX: Final = 65_000  # and as many policies (csrc/wd_policy.h)
+TABLE_MAX: Final = 1 << 20  # csrc/wd_table.h
 STATES: Final = ("scheduled", "held", "ready", "leased", "dead")
 
 
@@ -42,7 +52,9 @@ class State:
         started_ns: mono time of the process's start.
         progress: of the replay.
         log: the open log, None while replaying.
+        schedules: their scheduler.
         keeper: of the log, None while replaying.
+        checkpointer: makes checkpoints, None while replaying.
         term: 0 while replaying.
         loading: whether the log is still replayed.
         sign_in: who may do what.
@@ -60,7 +72,9 @@ class State:
     started_ns: int
     progress: Progress = field(default_factory=Progress)
     log: FileLog | None = None
+    schedules: Schedules | None = None
     keeper: Keeper | None = None
+    checkpointer: Checkpointer | None = None
     term: int = 0
     loading: bool = True
     sign_in: SignIn | None = None
@@ -79,10 +93,13 @@ class State:
             "Stats": self._stats(stats),
             "Replication": {"role": "master", "connected_slaves": 0},
             "Jobs": self._jobs(engine),
+            "Schedules": {} if self.schedules is None else self.schedules.figures(),
             "Clock": self.clocks(engine),
             "Latency": self._latency(),
             "Limits": self._limits(stats, engine),
+            "Errorstats": self._errors(),
             "Log": self._log_figures(),
+            "Checkpoint": self.checkpointer.section() if self.checkpointer else {},
         }
 
     def _server(self) -> Section:
@@ -96,9 +113,28 @@ class State:
             "multiplexing_api": f"epoll, {self.loop_name}",
             "process_id": os.getpid(),
             "run_id": f"{self.store.hex()}{self.term:08x}",
+            "health": self._health(),
             "tcp_port": self.port,
             "uptime_in_seconds": uptime_s,
             "uptime_in_days": uptime_s // 86_400,
+        }
+
+    def _health(self) -> str:
+        """Return green; yellow = something is refused or held back; red = the log is stuck."""
+        stats = self.core.stats()
+        if stats["queue_age_ms"] >= stats["queue_red_ms"]:
+            return "red"
+        full = stats["memory_bytes"] >= refused_at_bytes(self.settings.memory_bytes_max)
+        disk_full = self.keeper is not None and self.keeper.disk_full
+        troubled = stats["writes_paused"] or stats["commit_stalled"] or full or disk_full
+        return "yellow" if troubled else "green"
+
+    def _errors(self) -> Section:
+        """Return how many error replies of each code were sent, in the words of Redis."""
+        return {
+            f"errorstat_{code}": f"count={count}"
+            for code, count in self.core.errors().items()
+            if count
         }
 
     def _clients(self, stats: Figures) -> Section:
@@ -107,6 +143,8 @@ class State:
             "maxclients": stats["conns_max"],
             "clients_gated": stats["conns_gated"],
             "clients_slow": stats["conns_blocked"],
+            "clients_held": stats["conns_held"],
+            "blocked_clients": stats["conns_waiting"],
         }
 
     def _memory(self, stats: Figures) -> Section:
@@ -130,10 +168,12 @@ class State:
             "lsn": stats["lsn"],
             "durable_lsn": stats["durable_lsn"],
             "disk_full": int(self.keeper is not None and self.keeper.disk_full),
+            "disk_room": self.keeper.room.name.lower() if self.keeper else "",
             "replay_records": self.progress.records,
         }
         if self.loading:
             fields |= {
+                "loading_phase": self.progress.phase,
                 "loading_total_bytes": self.progress.bytes_total,
                 "loading_loaded_bytes": self.progress.bytes_done,
                 "loading_loaded_perc": f"{self.progress.percent}.00",
@@ -158,6 +198,7 @@ class State:
             "ticks_cut": stats["ticks_cut"],
             "gathers": stats["gathers"],
             "own_syncs": stats["own_syncs"],
+            "awaited_syncs": stats["awaited_syncs"],
         }
 
     def _jobs(self, engine: Figures) -> Section:
@@ -204,18 +245,23 @@ class State:
             refused_full=stats["refused_full"],
             slow_consumers=stats["slow_consumers"],
             queue_pauses=stats["queue_pauses"],
+            queue_is_red=stats["queue_age_ms"] >= stats["queue_red_ms"],
             held_ms=engine["held_ms"],
             clock_steps=engine["clock_steps"],
             suspends=engine["suspends"],
             handshakes_failed=0 if self.tls is None else self.tls.failed + self.tls.timed_out,
             sync_max_ns=0 if self.log is None else self.log.stats().sync_ns_max,
             memory_bytes=stats["memory_bytes"],
+            dead_dropped=engine["dead_dropped"],
+            ended_dropped=engine["ring_dropped"] + engine["once_dropped"],
         )
 
     def log_moved(self) -> None:
-        """Tell the log's keeper that there are new records."""
+        """Tell who keeps the log that there are new records."""
         if self.keeper is not None:
             self.keeper.moved()
+        if self.checkpointer is not None:
+            self.checkpointer.moved()
 
     def _latency(self) -> Section:
         return {kind.name.lower(): _figure(self.core.figure(kind)) for kind in FigureKind}
@@ -223,6 +269,9 @@ class State:
     def _limits(self, stats: Figures, engine: Figures) -> Section:
         return {
             "limit_clients": pairs({"max": stats["conns_max"], "refused": stats["refused_full"]}),
+            "limit_output_stop": pairs(
+                {"max_bytes": stats["out_stop_bytes"], "stopped": stats["conns_blocked"]}
+            ),
             "limit_output_hard": pairs(
                 {"max_bytes": stats["out_hard_bytes"], "closed": stats["slow_consumers"]}
             ),
@@ -232,15 +281,19 @@ class State:
             "limit_commit_queue": pairs(
                 {
                     "max_bytes": stats["queue_pause_bytes"],
+                    "max_ms": stats["queue_pause_ms"],
+                    "red_ms": stats["queue_red_ms"],
+                    "now_ms": stats["queue_age_ms"],
                     "now_bytes": stats["queue_bytes"],
                     "pauses": stats["queue_pauses"],
-                    "paused": stats["reading_paused"],
+                    "paused": stats["writes_paused"],
                 }
             ),
             "limit_undurable": pairs(
                 {
                     "max_commands": stats["undurable_commands_max"],
                     "max_bytes": stats["undurable_bytes_max"],
+                    "gated": stats["conns_gated"],
                 }
             ),
             "limit_input": pairs(
@@ -249,42 +302,67 @@ class State:
             "limit_before_auth": pairs(
                 {
                     "max_args": stats["preauth_args_max"],
+                    "max_line_bytes": stats["preauth_line_bytes_max"],
                     "max_bytes": stats["preauth_bytes_max"],
                     "max_ms": stats["preauth_ms"],
                     "closed": stats["preauth_timeouts"],
                 }
             ),
             "limit_wrong_tokens": self._wrong_tokens(),
-            **self._handshakes(),
+            "limit_tls_handshakes": self._handshakes(),
+            "limit_memory": pairs(
+                {
+                    "max_bytes": self.settings.memory_bytes_max,
+                    "refused_at_bytes": refused_at_bytes(self.settings.memory_bytes_max),
+                    "now_bytes": stats["memory_bytes"],
+                }
+            ),
+            "limit_jobs": pairs(
+                {"max": jobs_max(self.settings), "now": sum(engine[f"jobs_{s}"] for s in STATES)}
+            ),
+            "limit_handlers": pairs({"max": HANDLERS_MAX, "now": engine["handlers_count"]}),
+            "limit_policies": pairs({"max": HANDLERS_MAX, "now": engine["policies_count"]}),
+            "limit_table": pairs({"max": TABLE_MAX, "now": engine["table_count"]}),
             "limit_payload": pairs({"max_bytes": self.settings.payload_bytes_max}),
             "limit_dead_list": pairs(
-                {"now": engine["jobs_dead"], "dropped": engine["dead_dropped"]}
+                {
+                    "max": self.settings.dead_max,
+                    "kept_ms": self.settings.dead_kept_ms,
+                    "now": engine["jobs_dead"],
+                    "dropped": engine["dead_dropped"],
+                }
             ),
             "limit_ended_ring": pairs(
-                {"now": engine["ended_count"], "dropped": engine["ring_dropped"]}
+                {
+                    "max": ENDED_MAX,
+                    "now": engine["ended_count"],
+                    "dropped": engine["ring_dropped"],
+                }
             ),
             "limit_once_tokens": pairs(
-                {"now": engine["once_count"], "dropped": engine["once_dropped"]}
+                {
+                    "max": ENDED_MAX,
+                    "now": engine["once_count"],
+                    "dropped": engine["once_dropped"],
+                }
             ),
             "limit_texts": pairs({"dropped": engine["texts_dropped"]}),
         }
 
-    def _handshakes(self) -> Section:
-        if self.tls is None:
-            return {}
-        return {
-            "limit_tls_handshakes": pairs(
-                {
-                    "max": HANDSHAKES_MAX,
-                    "max_of_one": HANDSHAKES_OF_ONE_MAX,
-                    "now": self.tls.shaking,
-                    "done": self.tls.handshakes,
-                    "failed": self.tls.failed,
-                    "timed_out": self.tls.timed_out,
-                    "refused": self.tls.refused,
-                }
-            )
-        }
+    def _handshakes(self) -> str:
+        tls = self.tls
+        return pairs(
+            {
+                "max": HANDSHAKES_MAX,
+                "max_of_one": HANDSHAKES_OF_ONE_MAX,
+                "max_ms": int(HANDSHAKE_S * 1000),
+                "now": tls.shaking if tls else 0,
+                "done": tls.handshakes if tls else 0,
+                "failed": tls.failed if tls else 0,
+                "timed_out": tls.timed_out if tls else 0,
+                "refused": tls.refused if tls else 0,
+            }
+        )
 
     def _wrong_tokens(self) -> str:
         guesses = Guesses() if self.sign_in is None else self.sign_in.guesses
@@ -307,6 +385,7 @@ class State:
             "log_offset_bytes": stats.offset,
             "log_segment_bytes": stats.segment_bytes,
             "log_next_prepared": int(stats.prepared),
+            "log_reserve": int(stats.reserved),
             "log_frames": stats.frames,
             "log_bytes": stats.bytes,
             "log_syncs": stats.syncs,
@@ -332,6 +411,10 @@ class State:
             "token-file": str(settings.token_file or ""),
             "payload-max-bytes": str(settings.payload_bytes_max),
             "segment-bytes": str(settings.segment_bytes),
+            "checkpoint-after-bytes": str(settings.checkpoint_after_bytes),
+            "keep-checkpoints": str(settings.keep_checkpoints),
+            "dead-max": str(settings.dead_max),
+            "dead-kept-ms": str(settings.dead_kept_ms),
         }
         redis = {
             "appendonly": "yes",

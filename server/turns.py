@@ -8,6 +8,7 @@ the log has moved or failed.
 import asyncio
 import traceback
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Final, Protocol
 
 from structlog.typing import FilteringBoundLogger
@@ -130,6 +131,8 @@ class Turns:
                 outcome = self._answers.answer(command.handle, command.arguments)
                 if outcome.work is not None:
                     self._loop.call_soon(self._work, command.handle, outcome.work)
+                elif outcome.later is not None:
+                    outcome.later.add_done_callback(partial(self._arrived, command.handle))
                 elif outcome.delay_s:
                     self._loop.call_later(outcome.delay_s, self._late, command.handle, outcome)
                 else:
@@ -138,13 +141,16 @@ class Turns:
                 self._reply(command.handle, self._failed(command.arguments[0], error))
         return True
 
-    def _failed(self, command: bytes, error: Exception) -> Outcome:
-        """Return the answer to a command that failed inside; the log says why."""
+    def _failed(self, command: bytes, error: BaseException) -> Outcome:
+        """Return the answer to a command that failed inside; the log says where.
+
+        Not with the exception's own text: it may quote what a client sent, a token or a payload.
+        """
         self._log.error(
             "command_failed",
             command=command,
-            error=repr(error),
-            trace=traceback.format_exception(error, limit=-4),
+            error=type(error).__name__,
+            trace=traceback.format_tb(error.__traceback__, limit=-4),
         )
         return INTERNAL_ERROR
 
@@ -160,6 +166,14 @@ class Turns:
             self._late(handle, self._failed(b"CLIENT", error))
         else:
             self._loop.call_soon(self._work, handle, work)
+
+    def _arrived(self, handle: int, later: "asyncio.Future[Outcome]") -> None:
+        """Send a reply that something outside the loop has made."""
+        error = None if later.cancelled() else later.exception()
+        if later.cancelled() or isinstance(error, Exception):
+            self._late(handle, self._failed(b"a command", error or asyncio.CancelledError()))
+        else:
+            self._late(handle, later.result())
 
     def _late(self, handle: int, outcome: Outcome) -> None:
         if self._running:

@@ -61,7 +61,7 @@ NO_AUTH: Final = frozenset({"AUTH", "HELLO", "PING", "QUIT", "RESET"})
 # Answered while the log is replayed.
 LOADING: Final = frozenset({"PING", "HELLO", "AUTH", "CLIENT", "COMMAND", "INFO", "QUIT"})
 # May hold back what is pipelined behind them.
-WAITS: Final = frozenset({"LEASE"})
+WAITS: Final = frozenset({"LEASE", "SAVE", "BACKUP"})
 
 # name: (summary, the first (True) or second argument is the routing key, changes something).
 _SAID: Final[dict[str, dict[str, tuple[str, int, bool]]]] = {
@@ -110,6 +110,8 @@ _SAID: Final[dict[str, dict[str, tuple[str, int, bool]]]] = {
             True,
         ),
         "SHUTDOWN": ("Stop the server in order, as SIGTERM does.", False, False),
+        "SAVE": ("Make a checkpoint, and answer when it is in force.", False, False),
+        "BACKUP": ("Keep the files still while a backup copies them.", False, False),
     },
 }
 

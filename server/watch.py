@@ -10,6 +10,7 @@ from typing import Final, Protocol
 from structlog.typing import FilteringBoundLogger
 
 from server.clock import Clock
+from server.settings import refused_at_bytes
 
 QUIET_NS: Final = 60_000_000_000
 HELD_MS: Final = 1_000  # a wall clock so far behind is an alarm
@@ -24,25 +25,31 @@ class Seen:
         foreign: connections that spoke HTTP or TLS.
         refused_full: connections refused at maxclients.
         slow_consumers: connections closed because they did not read.
-        queue_pauses: times that reading stopped because the log could not keep up.
+        queue_pauses: times that changes were held back because the log could not keep up.
+        queue_is_red: whether the oldest change has waited for the log for over ten seconds.
         held_ms: how far the wall clock is behind the wall wheel.
         clock_steps: times that the wall clock jumped.
         suspends: times that the machine slept.
         handshakes_failed: peers that did not get through TLS's handshake.
         sync_max_ns: the longest sync of the log.
         memory_bytes: in use.
+        dead_dropped: dead jobs forgotten because the list was full or they were too old.
+        ended_dropped: ended jobs and ONCE tokens forgotten before their time.
     """
 
     foreign: int = 0
     refused_full: int = 0
     slow_consumers: int = 0
     queue_pauses: int = 0
+    queue_is_red: bool = False
     held_ms: int = 0
     clock_steps: int = 0
     suspends: int = 0
     handshakes_failed: int = 0
     sync_max_ns: int = 0
     memory_bytes: int = 0
+    dead_dropped: int = 0
+    ended_dropped: int = 0
 
 
 class Source(Protocol):
@@ -62,7 +69,7 @@ class Watch:
         self._source = source
         self._clock = clock
         self._log = logger
-        self._memory_high_bytes = memory_bytes_max * 85 // 100
+        self._memory_high_bytes = refused_at_bytes(memory_bytes_max)
         self._last = Seen()
         self._said_ns: dict[str, int] = {}
         self._said: dict[str, int] = {}
@@ -87,7 +94,9 @@ class Watch:
             )
         if new := self._news("queue_pauses", now.queue_pauses):
             self._log.warning(
-                "reading_paused", pauses=new, hint="the disk is slower than what comes in"
+                "changes_held",
+                pauses=new,
+                hint="the disk is slower than what comes in: what changes something waits",
             )
         if new := self._news("handshakes_failed", now.handshakes_failed):
             self._log.warning(
@@ -95,6 +104,19 @@ class Watch:
                 connections=new,
                 hint="what came on the TLS port was not TLS 1.2 or newer, or a certificate was not"
                 " accepted by one side",
+            )
+        if new := self._news("dead_dropped", now.dead_dropped):
+            self._log.warning(
+                "dead_jobs_dropped",
+                jobs=new,
+                hint="the list of dead jobs is full, or they were older than it keeps them:"
+                " REQUEUE or PURGE them, or raise --dead-max and --dead-kept",
+            )
+        if new := self._news("ended_dropped", now.ended_dropped):
+            self._log.warning(
+                "memory_of_ended_jobs_cut",
+                entries=new,
+                hint="more jobs end than are remembered for an hour: late receipts get UNKNOWN",
             )
         self._look_at_clocks(now)
         self._look_at_load(now)
@@ -128,6 +150,13 @@ class Watch:
         self._held = held
 
     def _look_at_load(self, now: Seen) -> None:
+        if now.queue_is_red and not self._last.queue_is_red:
+            self._log.error(
+                "log_stuck",
+                hint="a sync of the log takes over ten seconds: see to the disk",
+            )
+        elif self._last.queue_is_red and not now.queue_is_red:
+            self._log.info("log_moved_on")
         if now.sync_max_ns > max(SLOW_SYNC_NS, self._last.sync_max_ns):
             self._log.warning("sync_slowed", took_ms=now.sync_max_ns // 1_000_000)
         full = now.memory_bytes > self._memory_high_bytes

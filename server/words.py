@@ -41,12 +41,14 @@ class Words:
     Args:
         command: as errors name it.
         arguments: behind the command's name.
+        usage: what may stand behind it, for errors.
     """
 
-    __slots__ = ("_at", "_given", "_words", "command")
+    __slots__ = ("_at", "_given", "_words", "command", "usage")
 
-    def __init__(self, command: str, arguments: Sequence[bytes]) -> None:
+    def __init__(self, command: str, arguments: Sequence[bytes], usage: str = "") -> None:
         self.command = command
+        self.usage = usage
         self._words = arguments
         self._at = 0
         self._given: set[str] = set()
@@ -65,7 +67,10 @@ class Words:
             RefusedError: there is none.
         """
         if not self:
-            raise RefusedError("SYNTAX", f"{self.command} needs {what}, and it is not there")
+            whole = f"{self.command} {self.usage}".rstrip()
+            raise RefusedError(
+                "SYNTAX", f"{self.command} needs {what}, and it is not there; write {whole}"
+            )
         self._at += 1
         return self._words[self._at - 1]
 
@@ -86,7 +91,9 @@ class Words:
                 f"{advice if allowed else 'nothing stands there'}",
             )
         if word in self._given:
-            raise RefusedError("SYNTAX", f"option {word} of {self.command} is given twice")
+            raise RefusedError(
+                "SYNTAX", f"option {word} of {self.command} is given twice; leave one out"
+            )
         self._given.add(word)
         return word
 
@@ -123,7 +130,9 @@ class Words:
             ) from None
         if not 1 <= len(data) <= bytes_max:
             raise RefusedError(
-                "LIMIT", f'{what} "{show(data)}" has {len(data)} bytes, not 1..{bytes_max}'
+                "LIMIT",
+                f'{what} "{show(data)}" has {len(data)} bytes, not 1..{bytes_max}; '
+                f"write {'something' if not data else 'a shorter one'}",
             )
         for at, character in enumerate(text):
             if (character < " " or "\x7f" <= character <= "\x9f") and character not in allowed:
@@ -146,7 +155,9 @@ class Words:
                 "SYNTAX", f'{what} "{show(data)}" is not a whole number; write digits only'
             )
         if len(data) > 19 or not least <= int(data) <= most:
-            raise RefusedError("LIMIT", f"{what} {show(data)} is outside {least}..{most}")
+            raise RefusedError(
+                "LIMIT", f"{what} {show(data)} is outside {least}..{most}; write a number of these"
+            )
         return int(data)
 
     def choice(self, what: str, allowed: Sequence[str]) -> str:

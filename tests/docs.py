@@ -7,11 +7,12 @@ from pathlib import Path
 
 from server.answers import Outcome
 from server.control import Control, Identity
-from server.daemon import Shown
 from server.settings import Settings
+from server.shown import Shown
 from server.signin import SignIn
 from server.state import State
 from tests.fed import TERM, WALL_MS, Bench, Fed
+from tests.scheduled import Scheduling
 from wheel.engine.core import CoreOptions
 from wheel.facade import VERSION
 from wheel.wire import NOT_READY, Reply, ReplyError, ReplyReader, Simple, encode_reply
@@ -112,6 +113,7 @@ class Stage:
             term=TERM,
             loading=False,
         )
+        self.state = state
         self.stopped: list[str] = []
         self.control = Control(
             core=core,
@@ -120,6 +122,8 @@ class Stage:
             clock=clock,
             sign_in=SignIn(core, clock, None),
         )
+        self.scheduling = Scheduling(self.bench)
+        self.control.set_cron(self.scheduling.commands)
         self.connections: dict[str, tuple[Fed, ReplyReader]] = {}
         self.connect("")
 
@@ -136,6 +140,11 @@ class Stage:
 
     def settle(self) -> None:
         """Make everything durable and answer what is Python's, until nothing is left."""
+        self._settle()
+        while self.scheduling.turn():
+            self._settle()
+
+    def _settle(self) -> None:
         core = self.bench.core
         core.commit()
         while True:

@@ -368,10 +368,3 @@ def pairs(words: list[bytes]) -> dict[str, str]:
 def hang_up(connected: socket.socket) -> None:
     with contextlib.suppress(OSError):
         connected.shutdown(socket.SHUT_RDWR)
-
-
-def free_port() -> int:
-    """Give a port that nobody listens on."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port: int = listener.getsockname()[1]
-        return port

@@ -30,8 +30,8 @@ class Bench:
             **{"jobs_max": 10_000, **options},
         )
         self.core = Core(self.options)
-        self.wall_ms = WALL_MS
-        self.boot_ms = 1_000_000
+        self.wall_ms: int = WALL_MS
+        self.boot_ms: int = 1_000_000
         self.frames: list[bytes] = []
         self.python: Callable[[Sequence[bytes]], bytes] = lambda _arguments: b"+PYTHON\r\n"
         self.core.start(term=TERM, rel_ms=WALL_MS, clocks=self.clocks())

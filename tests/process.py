@@ -18,16 +18,11 @@ from typing import Self
 
 import pytest
 
+from tests.ports import free_port
 from wheel.wire import NOT_READY, Reply, ReplyReader, encode_command
 
 ROOT = Path(__file__).parents[1]
 DEADLINE_S = 60.0
-
-
-def free_port() -> int:
-    """Return a TCP port that nobody listens on just now."""
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        return int(listener.getsockname()[1])
 
 
 class Connection:
@@ -133,6 +128,13 @@ class Server:
     def log(self) -> list[dict[str, object]]:
         """Return the events of a process that has ended."""
         self.wait()
+        return [parse_event(line) for line in self.lines]
+
+    def lines_so_far(self) -> list[dict[str, object]]:
+        """Return the events that a running process has logged until now."""
+        while not self._queue.empty():
+            if (line := self._queue.get_nowait()) is not None:
+                self.lines.append(line)
         return [parse_event(line) for line in self.lines]
 
     def event(self, name: str) -> dict[str, object]:

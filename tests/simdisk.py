@@ -63,6 +63,8 @@ class SimDisk:
         self.fs = self.ffi.gc(handle or self.lib.wd_simfs_new(seed), self.lib.wd_simfs_free)
         self.magic = 0xEF53
         self.mode = 0o700
+        self.free = 1 << 40
+        self.own = True
 
     # ---- wal.disk.Disk ----
 
@@ -78,6 +80,9 @@ class SimDisk:
         if not _check(self.lib.wd_simfs_is_folder(self.fs, folder.encode())):
             raise NotADirectoryError(folder)
         return self.mode
+
+    def is_own(self, folder):
+        return self.own
 
     def make_folder(self, folder):
         _check(self.lib.wd_simfs_mkdir(self.fs, folder.encode()))
@@ -104,6 +109,9 @@ class SimDisk:
             put = _check(self.lib.wd_simfs_pwrite(self.fs, fd, data, len(data), offset))
             data, offset = data[put:], offset + put
 
+    def truncate(self, fd, size_bytes):
+        _check(self.lib.wd_simfs_truncate(self.fs, fd, size_bytes))
+
     def datasync(self, fd):
         _check(self.lib.wd_simfs_datasync(self.fs, fd))
 
@@ -128,6 +136,9 @@ class SimDisk:
     def fs_magic(self, path):
         return self.magic
 
+    def free_bytes(self, path):
+        return self.free
+
     # ---- the test's side ----
 
     def paths(self):
@@ -142,11 +153,28 @@ class SimDisk:
 
     def clone(self):
         copy = SimDisk(handle=self.lib.wd_simfs_clone(self.fs))
-        copy.magic, copy.mode = self.magic, self.mode
+        copy.magic, copy.mode, copy.own = self.magic, self.mode, self.own
+        copy.free = self.free
         return copy
 
     def crash(self, seed):
         self.lib.wd_simfs_crash(self.fs, seed)
+
+    @property
+    def pending(self):
+        """How many effects no sync covers."""
+        return self.lib.wd_simfs_pending(self.fs)
+
+    def crashed_with(self, mask, seed=1):
+        """Return a copy after a power cut that kept the effects whose bits are set in mask."""
+        copy = self.clone()
+        self.lib.wd_simfs_crash_with(copy.fs, mask & (1 << 64) - 1, seed)
+        return copy
+
+    @property
+    def digest(self):
+        """A number for all names and contents."""
+        return self.lib.wd_simfs_digest(self.fs)
 
     def crashed(self, seed):
         """Return a copy of this disk after a power cut."""

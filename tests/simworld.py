@@ -6,6 +6,7 @@ makes them.
 """
 
 import sys
+from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import cache
 
@@ -14,11 +15,12 @@ from _wheeld import lib as core_lib
 
 from server.replay import rel_now_ms
 from tests.simdisk import SimDisk, module
-from wal.errors import LogFailedError, RefusedError
+from wal.checkpoint import Made
+from wal.errors import LogFailedError, RefusedError, WalError
 from wal.frame import FsyncMode
 from wal.log import open_store
 from wheel.engine.core import Commit, Core, CoreOptions, Sync
-from wheel.engine.facts import Clocks
+from wheel.engine.facts import CheckpointPhase, Clocks
 from wheel.errors import CoreError
 
 DATA = "/d"
@@ -47,6 +49,8 @@ class Outcome:
     violation: str = ""
     refused: str = ""  # the start noticed what a lying disk had done
     ends: list[str] = field(default_factory=list)
+    published: int = 0  # checkpoints put in force
+    fallen: int = 0  # starts that took an older one
     figures: dict[str, int] = field(default_factory=dict)
 
     @property
@@ -57,7 +61,7 @@ class Outcome:
 class World:
     """One seed."""
 
-    ENDS = ("", "killed", "cut", "failed", "stopped", "done", "violation")
+    ENDS = ("", "killed", "cut", "failed", "stopped", "done", "violation", "asks")
 
     def __init__(self, seed):
         self.lib, self.ffi = module().lib, module().ffi
@@ -71,6 +75,7 @@ class World:
         self.outcome = Outcome(seed)
         self.uuid = seed.to_bytes(8, "little") * 2
         self.before = None  # the state's hash at the end of a life that ended in order
+        self.damaged = False  # the newest checkpoint was damaged, and can be done without
 
     def run(self):
         """Return the outcome."""
@@ -111,6 +116,7 @@ class World:
                 self._violate(f"start_failed: {error}")
                 return True
             self.lib.wd_world_start_cut(self.world)
+            self.damaged = False  # this start may have taken it out of force already
             self.outcome.ends.append("start_cut")
             return False
         finally:
@@ -148,6 +154,9 @@ class World:
             segment_bytes=plan.segment_bytes,
         )
         try:
+            for piece in store.load():
+                if piece.data is not None:
+                    core.load(piece.data)
             for chunk in store.replay():
                 core.replay(chunk.data, term=chunk.term)
         except CoreError as error:
@@ -172,6 +181,10 @@ class World:
         if self.before is not None and settled and core.state_hash() != self.before:
             self._violate("hash: the replay gives another state than was in memory")
         self.before = None
+        self.outcome.fallen += bool(store.fallen)
+        if self.damaged and not store.fallen:
+            self._violate("fallen: a damaged checkpoint was taken for a whole one")
+        self.damaged = False
         last_lsn = store.verdict.next_lsn - 1
         if self.lib.wd_world_recovered(self.world, last_lsn, rel_ms) or (broken := core.check()):
             if not self.ffi.string(self.lib.wd_world_violation(self.world)):
@@ -183,11 +196,76 @@ class World:
     def _serve(self, core, log):
         handle = self.ffi.cast("wd_core *", int(core_ffi.cast("uintptr_t", core._core)))
         wal = self.ffi.cast("wd_log *", int(core_ffi.cast("uintptr_t", log.handle)))
+        self._maybe(log.checkpoints.trim)
         end = self.ENDS[self.lib.wd_world_run(self.world, handle, wal)]
+        while end == "asks":
+            self._save(core, log)
+            end = self.ENDS[self.lib.wd_world_run(self.world, self.ffi.NULL, self.ffi.NULL)]
         self.outcome.ends.append(end)
         if self.lib.wd_world_is_settled(self.world) and end in ("killed", "stopped"):
             self.before = core.state_hash()
+        self._damage(log)
         return end in ("done", "violation")
+
+    # ---- checkpoints ----
+
+    def _draw(self, n):
+        return self.lib.wd_world_draw(self.world) % n
+
+    @staticmethod
+    def _maybe(call):
+        """Do what may fail without harm."""
+        with suppress(OSError, WalError):
+            call()
+
+    def _save(self, core, log):
+        """Begin a checkpoint, or put in force the one that is being made if it is whole."""
+        state = core.checkpoint_state()
+        if state.phase == CheckpointPhase.IDLE:
+            with suppress(CoreError):
+                core.checkpoint_start(
+                    log.checkpoints.temporary_path(),
+                    salt=self._draw(1 << 32),
+                    io=self.disk.io,
+                    threaded=False,
+                    slice_things=1 + self._draw(40),
+                )
+                self.lib.wd_world_set_saving(self.world, 1)
+            return
+        if state.phase == CheckpointPhase.DONE:
+            self._maybe(lambda: self._publish(log, state))
+        if state.phase in (CheckpointPhase.DONE, CheckpointPhase.FAILED):
+            core.checkpoint_abort()
+            self.lib.wd_world_set_saving(self.world, 0)
+
+    def _publish(self, log, state):
+        if self._draw(4) == 0 and not self.plan.quiet:
+            self.disk.power_off_after(1 + self._draw(20))
+            self.lib.wd_world_ends_by_cut(self.world)
+        log.sync()
+        if log.stats().synced_lsn < state.end_lsn:
+            return
+        made = Made(
+            start_lsn=state.start_lsn,
+            end_lsn=state.end_lsn,
+            size_bytes=state.size_bytes,
+            digest=state.crc,
+            rows=state.jobs,
+        )
+        log.checkpoints.publish(made, keep=1 + self._draw(2), wall_ms=self.plan.wall_ms)
+        self.outcome.published += 1
+        log.checkpoints.drop()
+
+    def _damage(self, log):
+        """Damage the newest checkpoint now and then, where another one makes up for it."""
+        manifest = log.checkpoints.manifest
+        spare = len(manifest.checkpoints) > 1 or manifest.oldest_lsn == 1
+        if not manifest.checkpoints or not spare or self.outcome.ends[-1] != "killed":
+            return
+        path = f"{log.checkpoints.folder}/{manifest.checkpoints[-1].name}"
+        if self._draw(3) == 0:
+            self.disk.flip(path, self._draw(8 * manifest.checkpoints[-1].size_bytes))
+            self.damaged = True
 
 
 def run_seed(seed):

@@ -21,6 +21,7 @@ from wheeld import COMMANDS
 
 README = ROOT / "README.md"
 PROTOCOL = ROOT / "PROTOCOL.md"
+SCHEDULES = ROOT / "docs" / "schedules.md"
 ARCHITECTURE = ROOT / "ARCHITECTURE.md"
 DOCUMENTS = sorted(ROOT.glob("*.md")) + sorted(ROOT.glob("docs/*.md"))
 
@@ -114,7 +115,7 @@ LIMITS = {
     "one argument": "{WD_BULK_BYTES_MAX:MiB} MiB",
     "one command": "{WD_COMMAND_BYTES_MAX:MiB} MiB",
     "before AUTH": "{WD_PREAUTH_ARGS_MAX} arguments, {WD_PREAUTH_BYTES_MAX:KiB} KiB, "
-    "{WD_PREAUTH_MS:s} s",
+    "{WD_PREAUTH_LINE_BYTES_MAX:KiB} KiB in a line, {WD_PREAUTH_MS:s} s",
     "META": "1 to {WD_META_BYTES_MAX:,} bytes",
     "ONCE": "1 to {WD_ONCE_BYTES_MAX} bytes",
     "result of DONE": "{WD_RESULT_BYTES_MAX:,} bytes",
@@ -208,7 +209,7 @@ def server(tmp_path: Path) -> Iterator[Server]:
 @pytest.mark.parametrize("stand_in", [False, True], ids=["programs", "sockets"])
 def test_the_readme_from_app_py_to_a_worker_by_hand_runs_as_shown(shell, stand_in):
     shell.stand_in = stand_in
-    app, _ = blocks(README, "python")
+    app, *_ = blocks(README, "python")
     assert app.text.startswith("import wheeld as wheel\n")
     assert len(list(filter(None, app.text.splitlines()))) == 5
     (shell.folder / "app.py").write_text(app.text)
@@ -231,14 +232,52 @@ def test_the_readme_from_app_py_to_a_worker_by_hand_runs_as_shown(shell, stand_i
 
 @pytest.mark.crash
 def test_the_python_of_the_readme_gives_what_its_comments_say(shell):
-    _, code = blocks(README, "python")
-    said = re.findall(r"^([^#=]+?) +# (.+)$", code.text, re.MULTILINE)
-    assert len(said) == 4
-    program = code.text
-    for expression, comment in said:
-        line = next(line for line in code.text.splitlines() if line.endswith(comment))
-        program = program.replace(line, f"print(repr({expression}))")
-    ast.parse(program)
+    _, *programs = blocks(README, "python")
+    found = 0
+    for code in programs:
+        said = re.findall(r"^([^#=\s][^#=\n]*?) +# (.+)$", code.text, re.MULTILINE)
+        program = code.text
+        for expression, comment in said:
+            line = next(line for line in code.text.splitlines() if line.endswith(comment))
+            program = program.replace(line, f"print(repr({expression}))")
+        ast.parse(program)
+        output = run_python(shell, program)
+        for value, (_, comment) in zip(output.splitlines(), said, strict=True):
+            assert re.match(rf"{re.escape(value)}(;|:|$)", comment), (value, comment)
+        found += len(said)
+    assert found == 5
+
+
+# ---------------------------------------------------------------- docs/schedules.md
+
+
+@pytest.mark.crash
+def test_the_schedules_page_runs_as_shown(shell):
+    """In the order of the page: each block of Python in one process, each command in a shell."""
+    text = SCHEDULES.read_text(encoding="utf-8")
+    found = sorted(
+        [*blocks(SCHEDULES, "python"), *blocks(SCHEDULES, "console")], key=lambda block: block.line
+    )
+    assert len(found) == text.count("```python\n") + text.count("```console\n") >= 6
+    header = ""
+    for block in found:
+        if block.language == "console":
+            for command, documented in steps(block.text):
+                shell.run(command, documented)
+            continue
+        said = re.findall(r"^([^#=\s][^#=\n]*?)  # ([^\n]+)$", block.text, re.MULTILINE)
+        said = [(code, value) for code, value in said if "nightly" not in code]
+        program = header + block.text
+        for expression, comment in said:
+            program = program.replace(f"{expression}  # {comment}", f"print(repr({expression}))")
+        output = run_python(shell, program)
+        for value, (_, comment) in zip(output.splitlines(), said, strict=True):
+            assert re.match(rf"{re.escape(value)}(;|:|$)", comment), (value, comment)
+        header = header or "import wheeld as wheel\n\n"
+
+
+def run_python(shell: Shell, program: str) -> str:
+    """Return what a program prints, run against the shell's server."""
     done = subprocess.run(
         [sys.executable, "-c", program],
         cwd=shell.folder,
@@ -249,8 +288,7 @@ def test_the_python_of_the_readme_gives_what_its_comments_say(shell):
         timeout=60,
     )
     assert done.returncode == 0, done.stderr
-    for value, (_, comment) in zip(done.stdout.splitlines(), said, strict=True):
-        assert re.match(rf"{re.escape(value)}(;|:|$)", comment), (value, comment)
+    return done.stdout
 
 
 # ---------------------------------------------------------------- ARCHITECTURE.md

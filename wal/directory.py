@@ -1,8 +1,8 @@
-"""The data directory: LOCK, IDENT, MARK.
+"""The data directory: LOCK, IDENT, MARK, MANIFEST.
 
 First start, so that a crash between any two calls leaves a state that the next first start can tell
-from loss: wal/ and MARK are made and durable first, IDENT last. Therefore with an IDENT, MARK and
-wal/ must be there; without one, no segment may be.
+from loss: wal/, snap/, MARK and MANIFEST are made and durable first, IDENT last. Therefore with an
+IDENT they must be there; without one, no segment and no checkpoint may be.
 """
 
 import struct
@@ -14,12 +14,21 @@ from wal import frame
 from wal.disk import BTRFS_MAGIC, NETWORK_MAGICS, Disk
 from wal.errors import LockedError, RefusedError, Rule
 from wal.frame import MARK_SLOT_BYTES, MARK_SLOTS, Mark
+from wal.manifest import Manifest, encode_manifest, read_manifest
 from wal.segment import list_segments
 
 IDENT_MAGIC: Final = b"WDIDENT\n"
 IDENT_BYTES: Final = 64
 IDENT: Final = struct.Struct("<8sII16sq20xI")  # magic, version, min reader, uuid, created, crc
 OTHERS_MAY_WRITE: Final = 0o022
+# What a store has, from its first start on, and the rule that a missing one breaks.
+PARTS: Final = (
+    ("IDENT", Rule.IDENT),
+    ("MARK", Rule.MARK),
+    ("MANIFEST", Rule.MANIFEST),
+    ("wal", Rule.SEGMENT_MISSING),
+    ("snap", Rule.CHECKPOINT),
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,20 +49,48 @@ class MarkState:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """What IDENT, MARK and MANIFEST say."""
+
+    ident: Ident
+    mark: MarkState
+    manifest: Manifest
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Directory:
     """An open data directory. lock_fd is held for the life of the process."""
 
     path: str
     disk: Disk
     lock_fd: int
-    ident: Ident
-    mark: MarkState
+    facts: Facts
     copy_on_write: bool
+
+    @property
+    def ident(self) -> Ident:
+        """Who this store is."""
+        return self.facts.ident
+
+    @property
+    def mark(self) -> MarkState:
+        """What MARK said when it was opened."""
+        return self.facts.mark
+
+    @property
+    def manifest(self) -> Manifest:
+        """What MANIFEST said when it was opened."""
+        return self.facts.manifest
 
     @property
     def wal_path(self) -> str:
         """The folder of the segments."""
         return f"{self.path}/wal"
+
+    @property
+    def snap_path(self) -> str:
+        """The folder of the checkpoints."""
+        return f"{self.path}/snap"
 
     def close(self) -> None:
         """Let the lock go."""
@@ -101,10 +138,38 @@ def read_file(disk: Disk, path: str, size_max: int) -> bytes:
 def _write_file(disk: Disk, path: str, data: bytes) -> None:
     fd = disk.open(path, write=True, create=True)
     try:
+        disk.truncate(fd, 0)
         disk.pwrite(fd, data, 0)
         disk.datasync(fd)
     finally:
         disk.close(fd)
+
+
+def _ring(first: Mark) -> bytes:
+    """Return the bytes of a MARK that only its first write went to."""
+    return frame.encode_mark(first) + bytes(MARK_SLOT_BYTES * (MARK_SLOTS - 1))
+
+
+def write_mark(disk: Disk, path: str, first: Mark) -> None:
+    """Replace path/MARK, durably, by a ring that only its first write went to.
+
+    Raises:
+        OSError: a file call failed; the old one or the new one is there.
+    """
+    _write_file(disk, f"{path}/MARK.tmp", _ring(first))
+    disk.rename(f"{path}/MARK.tmp", f"{path}/MARK")
+    disk.dirsync(path)
+
+
+def write_ident(disk: Disk, path: str, ident: Ident) -> None:
+    """Write path/IDENT, durably, behind everything else that makes a store.
+
+    Raises:
+        OSError: a file call failed; it is there whole or not at all.
+    """
+    _write_file(disk, f"{path}/IDENT.tmp", encode_ident(ident))
+    disk.rename(f"{path}/IDENT.tmp", f"{path}/IDENT")
+    disk.dirsync(path)
 
 
 def decode_marks(data: bytes, path: str, uuid: bytes) -> MarkState:
@@ -142,7 +207,7 @@ def check_folder(disk: Disk, path: str, *, allow_network_fs: bool) -> bool:
     """Return True when the folder lies on a copy-on-write file system.
 
     Raises:
-        RefusedError: others may write to it, or it lies on a network file system.
+        RefusedError: another user owns it or may write to it, or it lies on a network file system.
     """
     mode = disk.folder_mode(path)
     if mode & OTHERS_MAY_WRITE:
@@ -151,6 +216,13 @@ def check_folder(disk: Disk, path: str, *, allow_network_fs: bool) -> bool:
             path=path,
             detail=f"its mode is {mode:04o}: others than its owner may write",
             advice=f"chmod 0700 {path}",
+        )
+    if not disk.is_own(path):
+        raise RefusedError(
+            rule=Rule.PERMISSIONS,
+            path=path,
+            detail="another user owns it",
+            advice=f"run as its owner, or give it away: chown -R USER {path}",
         )
     magic = disk.fs_magic(path)
     if magic in NETWORK_MAGICS and not allow_network_fs:
@@ -170,8 +242,14 @@ def lock_holder(disk: Disk, path: str) -> int | None:
     return int(text) if text.isdigit() else None
 
 
-def _was_started(disk: Disk, path: str, names: list[str]) -> bool:
-    """Return True when MARK was written by a server, not only by a first start that broke off."""
+def _was_used(disk: Disk, path: str, names: list[str]) -> bool:
+    """Return True when more than a first start that broke off was here: a server, a restore."""
+    if "IDENT.backup" in names:
+        return True
+    if "wal" in names and list_segments(disk, f"{path}/wal").segments:
+        return True
+    if "snap" in names and any(name.endswith(".snap") for name in disk.names(f"{path}/snap")):
+        return True
     if "MARK" not in names:
         return False
     data = read_file(disk, f"{path}/MARK", MARK_SLOT_BYTES * MARK_SLOTS)
@@ -182,7 +260,7 @@ def _was_started(disk: Disk, path: str, names: list[str]) -> bool:
 def _make_path(disk: Disk, path: str) -> None:
     """Make a folder and the parents that are missing, each name durable before the next is made."""
     missing: list[str] = []
-    while path and not _is_folder(disk, path):
+    while path and not is_folder(disk, path):
         missing.append(path)
         path = path.rpartition("/")[0]
     for folder in reversed(missing):
@@ -194,7 +272,12 @@ def _parent(path: str) -> str:
     return path.rpartition("/")[0] or "/"
 
 
-def _is_folder(disk: Disk, path: str) -> bool:
+def is_folder(disk: Disk, path: str) -> bool:
+    """Return True when path is there, and a folder.
+
+    Raises:
+        NotADirectoryError: it is something else.
+    """
     try:
         disk.folder_mode(path)
     except FileNotFoundError:
@@ -203,18 +286,18 @@ def _is_folder(disk: Disk, path: str) -> bool:
 
 
 def _create(disk: Disk, path: str, ident: Ident) -> None:
-    """Make wal/, MARK and IDENT in an empty data directory, each durable before the next.
+    """Make all that a store has in an empty data directory, IDENT last, behind all else.
 
     Raises:
-        RefusedError: there are segments without an IDENT.
+        RefusedError: there are segments or checkpoints without an IDENT.
     """
     names = disk.names(path)
-    wal_path = f"{path}/wal"
-    if "wal" not in names:
-        disk.make_folder(wal_path)
-    elif list_segments(disk, wal_path).segments or _was_started(disk, path, names):
+    if _was_used(disk, path, names):
         detail = "it is missing, and the store was in use"
         raise RefusedError(rule=Rule.IDENT, path=f"{path}/IDENT", detail=detail)
+    for folder in ("wal", "snap"):
+        if folder not in names:
+            disk.make_folder(f"{path}/{folder}")
     first = Mark(
         count=0,
         lsn=0,
@@ -226,27 +309,30 @@ def _create(disk: Disk, path: str, ident: Ident) -> None:
         clean=False,
         uuid=ident.uuid,
     )
-    slots = frame.encode_mark(first) + bytes(MARK_SLOT_BYTES * (MARK_SLOTS - 1))
-    _write_file(disk, f"{path}/MARK", slots)
+    _write_file(disk, f"{path}/MARK", _ring(first))
+    manifest = Manifest(uuid=ident.uuid, wall_ms=ident.created_wall_ms)
+    _write_file(disk, f"{path}/MANIFEST", encode_manifest(manifest))
     disk.dirsync(path)
-    _write_file(disk, f"{path}/IDENT.tmp", encode_ident(ident))
-    disk.rename(f"{path}/IDENT.tmp", f"{path}/IDENT")
-    disk.dirsync(path)
+    write_ident(disk, path, ident)
 
 
-def read_directory(disk: Disk, path: str) -> tuple[Ident, MarkState]:
-    """Return what IDENT and MARK say.
+def read_directory(disk: Disk, path: str) -> Facts:
+    """Return what IDENT, MARK and MANIFEST say.
 
     Raises:
-        RefusedError: one of them is missing or damaged, or wal/ is missing.
+        RefusedError: one of them is missing or damaged, or wal/ or snap/ is missing.
     """
     names = disk.names(path)
-    for name, rule in (("IDENT", Rule.IDENT), ("MARK", Rule.MARK), ("wal", Rule.SEGMENT_MISSING)):
+    for name, rule in PARTS:
         if name not in names:
             raise RefusedError(rule=rule, path=f"{path}/{name}", detail="it is missing")
     ident = decode_ident(read_file(disk, f"{path}/IDENT", IDENT_BYTES + 1), f"{path}/IDENT")
     slots = read_file(disk, f"{path}/MARK", MARK_SLOT_BYTES * MARK_SLOTS)
-    return ident, decode_marks(slots, f"{path}/MARK", ident.uuid)
+    return Facts(
+        ident=ident,
+        mark=decode_marks(slots, f"{path}/MARK", ident.uuid),
+        manifest=read_manifest(disk, path, ident.uuid),
+    )
 
 
 def open_directory(
@@ -281,9 +367,10 @@ def open_directory(
         with suppress(PermissionError):  # a parent that may be passed through, but not read
             disk.dirsync(_parent(path))
         disk.dirsync(path)
+        facts = read_directory(disk, path)
         # Before the fresh segment is made: its header proves that all before it was durable.
         disk.dirsync(f"{path}/wal")
-        ident, mark = read_directory(disk, path)
+        disk.dirsync(f"{path}/snap")
     except BaseException:
         disk.close(lock_fd)
         raise
@@ -291,7 +378,6 @@ def open_directory(
         path=path,
         disk=disk,
         lock_fd=lock_fd,
-        ident=ident,
-        mark=mark,
+        facts=facts,
         copy_on_write=copy_on_write,
     )

@@ -43,6 +43,10 @@ class Disk(Protocol):
         """Return the permission bits of a folder; NotADirectoryError when it is none."""
         ...
 
+    def is_own(self, folder: str) -> bool:
+        """Return True when this process's user owns the folder."""
+        ...
+
     def make_folder(self, folder: str) -> None:
         """Make a folder with mode 0700."""
         ...
@@ -65,6 +69,10 @@ class Disk(Protocol):
 
     def pwrite(self, fd: int, data: frame.Bytes, offset: int) -> None:
         """Write all of data at offset."""
+        ...
+
+    def truncate(self, fd: int, size_bytes: int) -> None:
+        """Give the file another length; what is beyond it is gone."""
         ...
 
     def datasync(self, fd: int) -> None:
@@ -99,6 +107,10 @@ class Disk(Protocol):
         """Return the kernel's number of the file system."""
         ...
 
+    def free_bytes(self, path: str) -> int:
+        """Return the room that is left on the file system for this process's user."""
+        ...
+
 
 class RealDisk:
     """The kernel's file calls."""
@@ -120,6 +132,10 @@ class RealDisk:
         if not stat.S_ISDIR(mode):
             raise NotADirectoryError(folder)
         return stat.S_IMODE(mode)
+
+    def is_own(self, folder: str) -> bool:
+        """Return True when this process's user owns the folder."""
+        return os.stat(folder).st_uid == os.geteuid()
 
     def make_folder(self, folder: str) -> None:
         """Make a folder with mode 0700."""
@@ -158,6 +174,10 @@ class RealDisk:
             put = os.pwrite(fd, view, offset)
             view = view[put:]
             offset += put
+
+    def truncate(self, fd: int, size_bytes: int) -> None:
+        """Give the file another length."""
+        os.ftruncate(fd, size_bytes)
 
     def datasync(self, fd: int) -> None:
         """Make the file's data durable."""
@@ -213,3 +233,8 @@ class RealDisk:
     def fs_magic(self, path: str) -> int:
         """Return the kernel's number of the file system."""
         return frame.fs_magic(path)
+
+    def free_bytes(self, path: str) -> int:
+        """Return the room that is left on the file system."""
+        found = os.statvfs(path)
+        return found.f_bavail * found.f_frsize

@@ -24,6 +24,8 @@ class Rule(StrEnum):
     NEWER_FORMAT = "newer_format"
     IDENT = "ident"
     MARK = "mark"
+    MANIFEST = "manifest"
+    CHECKPOINT = "checkpoint"
     PERMISSIONS = "permissions"
     NETWORK_FS = "network_fs"
 

@@ -26,6 +26,7 @@ class LogStats:
     offset: int
     segment_bytes: int
     prepared: bool
+    reserved: bool
     unsynced_segments: int
 
 

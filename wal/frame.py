@@ -579,6 +579,7 @@ class LogHandle:
             offset=out.offset,
             segment_bytes=out.segment_bytes,
             prepared=bool(out.prepared),
+            reserved=bool(out.reserved),
             unsynced_segments=out.unsynced_segments,
         )
 

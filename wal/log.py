@@ -3,24 +3,29 @@
 Life of a store::
 
     store = open_store(path, disk=RealDisk(), fsync=FsyncMode.ALWAYS, ...)   # locked, listed
+    for piece in store.load(): ...                        # the checkpoint in force, for the engine
     for chunk in store.replay(): ...                      # the engine applies whole valid frames
     store.verdict, store.last_frame                       # judged; RefusedError ends the start
     log = store.start(...)                                # what was judged is carried out
     log.handle                                            # the C writer, for the engine core
 
-Order at start: sync and read each segment, judge, carry out, sync that, open the fresh segment
-(durable: file, name, directory), write MARK, and only then serve.
+Order at start: verify and read the checkpoint, sync and read each segment behind it, judge, carry
+out, sync that, open the fresh segment (durable: file, name, directory), write MARK, and only then
+serve.
 """
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Final
 
+from wal.checkpoint import Checkpoints
 from wal.directory import Directory, open_directory
 from wal.disk import Disk
 from wal.errors import WalError
 from wal.facts import LogError, LogStats
 from wal.frame import FsyncMode, LogHandle, LogStart
+from wal.generations import Fallen, Generations, Piece
+from wal.manifest import Checkpoint, Manifest, write_manifest
 from wal.reader import Chunk, LastFrame, Reader
 from wal.recover import Plan, Verdict, judge
 from wal.segment import (
@@ -29,7 +34,6 @@ from wal.segment import (
     SEGMENT_BYTES_MIN,
     Listing,
     list_segments,
-    needed,
 )
 from wal.settle import carry_out
 
@@ -58,12 +62,15 @@ class FileLog:
     run beside an append; ``close`` is for when no other call runs and the core has let go.
     """
 
-    __slots__ = ("_directory", "_handle", "_open", "term", "uuid")
+    __slots__ = ("_directory", "_handle", "_open", "checkpoints", "term", "uuid")
 
-    def __init__(self, directory: Directory, handle: LogHandle, *, term: int) -> None:
+    def __init__(
+        self, directory: Directory, handle: LogHandle, checkpoints: Checkpoints, *, term: int
+    ) -> None:
         self._directory = directory
         self._handle = handle
         self._open = True
+        self.checkpoints = checkpoints
         self.term = term
         self.uuid = directory.ident.uuid
 
@@ -139,8 +146,10 @@ class Store:
     """
 
     __slots__ = (
+        "_behind_bytes",
         "_directory",
         "_fsync",
+        "_generations",
         "_listing",
         "_open",
         "_plan",
@@ -156,19 +165,17 @@ class Store:
         *,
         fsync: FsyncMode,
         segment_bytes: int,
-        from_lsn: int,
     ) -> None:
         self._directory = directory
         self._listing = listing
+        self._behind_bytes = 0
         self._open = True
         self._fsync = fsync
         self._segment_bytes = segment_bytes
-        self._reader = Reader(
-            directory.disk,
-            needed(listing.segments, from_lsn),
-            uuid=directory.ident.uuid,
-            settle=True,
+        self._generations = Generations(
+            directory.disk, directory.snap_path, directory.manifest, listing.segments
         )
+        self._reader: Reader | None = None
         self._verdict: Verdict | None = None
         self._plan: Plan | None = None
 
@@ -182,23 +189,73 @@ class Store:
         """The data directory."""
         return self._directory.path
 
+    def load(self) -> Iterator[Piece]:
+        """Yield the checkpoint in force: progress while it is verified, then its chunks.
+
+        Nothing is yielded when the log from record 1 on is the state. When the newest does not
+        verify, the generation before is taken, and :attr:`fallen` tells.
+
+        Raises:
+            RefusedError: no generation can be used with the log that is there.
+            OSError: a file call failed.
+        """
+        yield from self._generations.read()
+        self._reader = Reader(
+            self._directory.disk,
+            self._generations.segments,
+            uuid=self._directory.ident.uuid,
+            settle=True,
+        )
+
+    @property
+    def checkpoint(self) -> Checkpoint | None:
+        """The checkpoint that was loaded; None = there is none in force."""
+        return self._generations.chosen
+
+    @property
+    def fallen(self) -> tuple[Fallen, ...]:
+        """Checkpoints in force that do not verify, newest first."""
+        return self._generations.fallen
+
     def replay(self) -> Iterator[Chunk]:
         """Yield all valid frames in order, about 4 MiB at a time; then the verdict is known.
 
-        What is yielded may be applied at once, but nothing may be answered from it before the
-        iterator ended without an error.
+        The first segment may begin with frames that the checkpoint covers. What is yielded may be
+        applied at once, but nothing may be answered from it before the iterator ended without an
+        error.
 
         Raises:
             RefusedError: a start could lose or invent confirmed records.
+            WalError: a checkpoint is in force, and load() has not ended.
             OSError: a file call failed.
         """
-        if self._reader.done:
+        if self._reader is None and not self._directory.manifest.checkpoints:
+            for _ in self.load():  # nothing: there is no checkpoint
+                pass
+        reader = self._reader
+        if reader is None:
+            raise WalError("the checkpoint has not been loaded")
+        if reader.done:
             raise WalError("the log has been replayed already")
-        yield from self._reader.chunks()
-        mark = self._directory.mark
+        start_lsn = self.checkpoint.start_lsn if self.checkpoint else 0
+        for chunk in reader.chunks():
+            if chunk.last_lsn > start_lsn:
+                self._behind_bytes += len(chunk.data)
+            yield chunk
+        mark, manifest = self._directory.mark, self._directory.manifest
+        header = self._generations.header
         self._verdict, self._plan = judge(
-            self._reader, mark.newest, damaged_mark_slots=mark.damaged_slots
+            reader,
+            mark.newest,
+            damaged_mark_slots=mark.damaged_slots,
+            durable_lsn=manifest.end_lsn,
+            term_floor=max(manifest.term_floor, header.term if header else 0),
         )
+
+    @property
+    def behind_bytes(self) -> int:
+        """Bytes of frames behind the checkpoint, to within what is read at once."""
+        return self._behind_bytes
 
     @property
     def verdict(self) -> Verdict:
@@ -213,16 +270,16 @@ class Store:
 
     @property
     def last_frame(self) -> LastFrame | None:
-        """The last frame of the log; None when it has none."""
-        return self._reader.last_frame
+        """The last frame of the log; None when there is none behind the checkpoint."""
+        return self._reader.last_frame if self._reader else None
 
     @property
     def last_times(self) -> LastTimes | None:
-        """The clocks as the log last saw them; None when there is no segment."""
-        if not self._reader.entered:
+        """The clocks as the store last saw them; None when there is no segment."""
+        if self._reader is None or not self._reader.entered:
             return None
         header = self._reader.entered[-1].header
-        last = self._reader.last_frame
+        last = self._reader.last_frame or self._generations.end
         return LastTimes(
             wall_ms=last.wall_ms if last else None,
             rel_ms=last.rel_ms if last else None,
@@ -247,16 +304,15 @@ class Store:
             LogFailedError: a file call of the writer failed.
             OSError: a file call failed.
         """
-        verdict, plan = self.verdict, self._plan
-        if plan is None:
+        verdict, plan, reader = self.verdict, self._plan, self._reader
+        if plan is None or reader is None:
             raise WalError("the log has been started already")
         self._plan = None
         disk, directory = self._directory.disk, self._directory
-        for path in self._listing.temporary:
-            disk.unlink(path)
+        self._sweep()
         cut_files = carry_out(disk, directory.wal_path, plan)
         self._verdict = replace(verdict, cut_files=cut_files)
-        last = self._reader.last_frame or NO_FRAME
+        last = reader.last_frame or NO_FRAME
         handle = LogHandle(
             LogStart(
                 folder=directory.path,
@@ -272,7 +328,7 @@ class Store:
                 boot_id=boot_id,
                 wall_ms=wall_ms,
                 rel_minus_boot_ms=rel_minus_boot_ms,
-                prev_crc=self._reader.prev_crc,
+                prev_crc=reader.prev_crc,
                 last_seq=last.seq,
                 last_offset=last.offset,
                 last_wall_ms=last.wall_ms,
@@ -283,11 +339,46 @@ class Store:
         )
         try:
             handle.mark(clean=False)
+            manifest = self._set_aside(wall_ms)
         except BaseException:
             handle.close()
             raise
         self._open = False
-        return FileLog(directory, handle, term=verdict.term)
+        earlier = [into for into in reader.entered if into.file.seq < plan.next_seq]
+        checkpoints = Checkpoints(directory, manifest, earlier)
+        return FileLog(directory, handle, checkpoints, term=verdict.term)
+
+    def _sweep(self) -> None:
+        """Delete what earlier servers had begun to make and not put in force."""
+        disk, directory = self._directory.disk, self._directory
+        for folder in (directory.path, directory.snap_path, directory.wal_path):
+            for name in disk.names(folder):
+                if name.endswith(".tmp"):
+                    disk.unlink(f"{folder}/{name}")
+
+    def _set_aside(self, wall_ms: int) -> Manifest:
+        """Take checkpoints that do not verify out of force, and keep their files as *.broken.
+
+        The log is durable up to their end, and MARK says so. They must go before another
+        checkpoint is made: else the damaged one would be the generation to fall back to.
+        """
+        disk, directory, manifest = self._directory.disk, self._directory, self._directory.manifest
+        if not self.fallen:
+            return manifest
+        damaged = {one.checkpoint.start_lsn for one in self.fallen}
+        manifest = replace(
+            manifest,
+            count=manifest.count + 1,
+            wall_ms=wall_ms,
+            checkpoints=tuple(one for one in manifest.checkpoints if one.start_lsn not in damaged),
+        )
+        write_manifest(disk, directory.path, manifest)
+        names = disk.names(directory.snap_path)
+        for one in self.fallen:
+            if one.checkpoint.name in names:
+                disk.rename(one.path, f"{one.path}.broken")
+        disk.dirsync(directory.snap_path)
+        return manifest
 
     def close(self) -> None:
         """Let the lock go without a start; does nothing when it was let go, or a start has it."""
@@ -304,7 +395,6 @@ def open_store(
     wall_ms: int,
     new_uuid: bytes,
     segment_bytes: int = SEGMENT_BYTES_DEFAULT,
-    from_lsn: int = 1,
     allow_network_fs: bool = False,
 ) -> Store:
     """Return the store in a data directory, locked; made when it is not there.
@@ -317,12 +407,11 @@ def open_store(
         new_uuid: 16 random bytes; the store's name when it is made.
         segment_bytes: size of new segments, a multiple of 4096, at least 8192; a frame has to fit,
             so a server takes 4 MiB or more.
-        from_lsn: first record that is needed: 1, or what the checkpoint says.
         allow_network_fs: open it on a network file system too.
 
     Raises:
         LockedError: another process holds it.
-        RefusedError: it is not a directory that may be used, or segments are missing at the front.
+        RefusedError: it is not a directory that may be used.
         OSError: a file call failed.
     """
     if segment_bytes < SEGMENT_BYTES_MIN or segment_bytes % BLOCK_BYTES:
@@ -339,9 +428,7 @@ def open_store(
     )
     try:
         listing = list_segments(disk, directory.wal_path)
-        return Store(
-            directory, listing, fsync=fsync, segment_bytes=segment_bytes, from_lsn=from_lsn
-        )
+        return Store(directory, listing, fsync=fsync, segment_bytes=segment_bytes)
     except BaseException:
         directory.close()
         raise

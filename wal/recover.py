@@ -89,13 +89,22 @@ class Evidence:
     bytes_follow: bool = False
 
 
-def judge(reader: Reader, mark: Mark, *, damaged_mark_slots: int = 0) -> tuple[Verdict, Plan]:
+def judge(
+    reader: Reader,
+    mark: Mark,
+    *,
+    damaged_mark_slots: int = 0,
+    durable_lsn: int = 0,
+    term_floor: int = 0,
+) -> tuple[Verdict, Plan]:
     """Return the verdict over the log that a reader has read, and what a start has to do.
 
     Args:
         reader: its chunks() have been taken to the end.
         mark: the newest slot of MARK.
         damaged_mark_slots: a fact for the verdict.
+        durable_lsn: known durable by MANIFEST: the highest end lsn of its checkpoints.
+        term_floor: the new term is higher than this.
 
     Raises:
         RefusedError: a start could lose or invent confirmed records.
@@ -110,22 +119,36 @@ def judge(reader: Reader, mark: Mark, *, damaged_mark_slots: int = 0) -> tuple[V
         records=sum(into.records for into in reader.entered),
         bytes=sum(into.end for into in reader.entered),
         next_lsn=reader.next_lsn,
-        term=max(reader.term, mark.term) + 1,
+        term=max(reader.term, mark.term, term_floor) + 1,
         marked_lsn=mark.lsn,
         damaged_mark_slots=damaged_mark_slots,
         after_clean_stop=mark.clean,
     )
     if reader.damage is None:
-        _refuse_lost_tail(reader, mark)
+        _refuse_lost_tail(reader, mark, max(mark.lsn, durable_lsn))
         plan = Plan(next_seq=_next_seq(reader))
     else:
-        case = _Case(reader, mark, reader.damage)
+        case = _Case(reader, mark, reader.damage, max(mark.lsn, durable_lsn))
         verdict = replace(verdict, term=max(verdict.term, case.evidence.term + 1))
         verdict, plan = case.judge(verdict)
     _refuse_other_mark(reader, mark)
     if damaged_mark_slots == 0:
         _refuse_old_mark(reader, mark)
     return verdict, plan
+
+
+def evidence_behind(reader: Reader, mark: Mark, damage: Damage, *, durable_lsn: int) -> Evidence:
+    """Return what the bytes at and behind a place in the log prove, for whoever gives them up.
+
+    Args:
+        reader: has read up to there at least.
+        mark: the newest slot of MARK.
+        damage: the place.
+        durable_lsn: known durable by MANIFEST.
+    """
+    case = _Case(reader, mark, damage, max(mark.lsn, durable_lsn))
+    case.evidence.highest_lsn = max(case.evidence.highest_lsn, case.evidence.durable_lsn)
+    return case.evidence
 
 
 def _next_seq(reader: Reader) -> int:
@@ -136,9 +159,9 @@ def _next_seq(reader: Reader) -> int:
     return last.file.seq if last.frames == 0 else last.file.seq + 1
 
 
-def _refuse_lost_tail(reader: Reader, mark: Mark) -> None:
+def _refuse_lost_tail(reader: Reader, mark: Mark, durable_lsn: int) -> None:
     # A mark of a term above 0 was written by a server, which had opened a segment before.
-    if reader.next_lsn > mark.lsn and (reader.entered or mark.term == 0):
+    if reader.next_lsn > durable_lsn and (reader.entered or mark.term == 0):
         return
     into = reader.entered[-1] if reader.entered else None
     raise RefusedError(
@@ -146,7 +169,8 @@ def _refuse_lost_tail(reader: Reader, mark: Mark) -> None:
         path=into.file.path if into else "wal",
         offset=into.end if into else None,
         lsn=reader.next_lsn,
-        detail=f"the log ends at lsn {reader.next_lsn - 1}, and lsn {mark.lsn} was known durable",
+        detail=f"the log ends at lsn {reader.next_lsn - 1},"
+        f" and lsn {durable_lsn} was known durable",
     )
 
 
@@ -191,13 +215,13 @@ class _Case:
 
     __slots__ = ("_damage", "_disk", "_mark", "_path", "_reader", "evidence")
 
-    def __init__(self, reader: Reader, mark: Mark, damage: Damage) -> None:
+    def __init__(self, reader: Reader, mark: Mark, damage: Damage, durable_lsn: int) -> None:
         self._reader = reader
         self._disk = reader.disk
         self._mark = mark
         self._damage = damage
         self._path = reader.segments[damage.index].path
-        self.evidence = Evidence(durable_lsn=mark.lsn, highest_lsn=damage.lsn - 1)
+        self.evidence = Evidence(durable_lsn=durable_lsn, highest_lsn=damage.lsn - 1)
         for index in range(damage.index, len(reader.segments)):
             fd = self._disk.open(reader.segments[index].path)
             try:
@@ -230,7 +254,7 @@ class _Case:
         damage = self._damage
         here = index == damage.index
         offset = max(damage.offset, SEGMENT_HEADER_BYTES) if here else SEGMENT_HEADER_BYTES
-        salt = self._reader.entered[-1].header.salt if here and damage.offset > 0 else None
+        salt = self._reader.entered[index].header.salt if here and damage.offset > 0 else None
         while data := self._disk.pread(fd, READ_BYTES + FRAME_HEADER_BYTES, offset):
             zeros = frame.zero_prefix(data)
             self.evidence.bytes_follow |= zeros < len(data)

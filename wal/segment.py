@@ -9,6 +9,7 @@ from wal.disk import Disk
 from wal.errors import RefusedError, Rule
 
 NAME: Final = re.compile(r"([0-9a-f]{16})-([0-9a-f]{16})\.wal")
+SNAP_NAME: Final = re.compile(r"([0-9a-f]{16})\.snap")
 SEGMENT_BYTES_DEFAULT: Final = 64 << 20
 SEGMENT_BYTES_MIN: Final = 8192
 BLOCK_BYTES: Final = 4096
@@ -46,6 +47,12 @@ def parse_name(name: str) -> tuple[int, int] | None:
     """Return (seq, base lsn) of a segment's name, None for any other name."""
     found = NAME.fullmatch(name)
     return (int(found[1], 16), int(found[2], 16)) if found else None
+
+
+def parse_checkpoint_name(name: str) -> int | None:
+    """Return the start lsn of a checkpoint's name, None for any other name."""
+    found = SNAP_NAME.fullmatch(name)
+    return int(found[1], 16) if found else None
 
 
 def list_segments(disk: Disk, folder: str) -> Listing:

@@ -30,7 +30,7 @@ def carry_out(disk: Disk, wal_path: str, plan: Plan) -> tuple[str, ...]:
         path, offset = plan.clear
         if plan.save:
             aside.append(_save_tail(disk, path, offset, _free_name(path, taken)))
-        _clear_tail(disk, path, offset)
+        clear_tail(disk, path, offset)
     if aside:
         disk.dirsync(wal_path)
     return tuple(reversed(aside))
@@ -73,7 +73,7 @@ def _save_tail(disk: Disk, path: str, offset: int, target: str) -> str:
     return target
 
 
-def _clear_tail(disk: Disk, path: str, offset: int) -> None:
+def clear_tail(disk: Disk, path: str, offset: int) -> None:
     """Write zeros from offset to the end, and make them durable."""
     fd = disk.open(path, write=True)
     try:

@@ -1,10 +1,12 @@
-"""What ``wheeld wal verify DATA`` finds: each segment by itself, and what a start would say.
+"""What ``wheeld wal verify DATA`` finds: each file by itself, and what a start would say.
 
 Read only: nothing is locked, synced or written, so it may run beside a server. It then sees the log
 as it is at that moment, a frame in flight included.
 """
 
-from dataclasses import dataclass, field
+from collections.abc import Iterator
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from typing import Final
 
 from wal import frame
@@ -19,9 +21,11 @@ from wal.frame import (
     Scanner,
     Stop,
 )
+from wal.generations import CheckpointDamagedError, CheckpointFile, Generations
+from wal.manifest import Checkpoint, Manifest
 from wal.reader import READ_BYTES, WORDS, Reader, zero_from
 from wal.recover import Ending, Verdict, judge
-from wal.segment import SegmentFile, list_segments, needed
+from wal.segment import SegmentFile, list_segments, parse_checkpoint_name
 
 PROBLEMS_MAX: Final = 20
 # A write that a running server is in the middle of can look like damage; it does not for long.
@@ -43,10 +47,29 @@ class SegmentReport:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class CheckpointReport:
+    """One checkpoint. ``problem`` is empty for a whole one, and for one that is not in force."""
+
+    name: str
+    size_bytes: int
+    jobs: int
+    start_lsn: int
+    end_lsn: int
+    in_force: bool
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """All of it. ``refused`` is why a start would be refused; then there is no verdict."""
+    """All of it. ``refused`` is why a start would be refused; then there is no verdict.
+
+    ``checkpoint_lsn`` and ``needed_segments`` say what a start would read; lsn 0 = no checkpoint.
+    """
 
     path: str
+    checkpoints: tuple[CheckpointReport, ...]
+    checkpoint_lsn: int
+    needed_segments: int
     segments: tuple[SegmentReport, ...]
     other_files: tuple[str, ...]
     running_pid: int | None
@@ -57,8 +80,8 @@ class Report:
 
     @property
     def damaged(self) -> bool:
-        """True when a start would be refused."""
-        return self.refused is not None
+        """True when a start would be refused, or has to fall back to an older checkpoint."""
+        return self.refused is not None or any(one.problem for one in self.checkpoints)
 
     @property
     def records(self) -> int:
@@ -66,47 +89,63 @@ class Report:
         return sum(segment.records for segment in self.segments)
 
 
-def verify(disk: Disk, path: str, *, from_lsn: int = 1) -> Report:
+def verify(disk: Disk, path: str) -> Report:
     """Return what is in a data directory.
 
     Args:
         disk: where it lies.
         path: the data directory.
-        from_lsn: first record that a start would need: 1, or what the checkpoint says.
 
     Raises:
         OSError: a file call failed.
     """
     path = path.rstrip("/")
-    report = _look(disk, path, from_lsn)
     for _ in range(1, LOOKS_MAX):
-        if report.refused is None or not report.running:
-            break
-        report = _look(disk, path, from_lsn)
-    return report
+        with suppress(FileNotFoundError):  # a server has deleted what it needs no more
+            report = _look(disk, path)
+            if not report.damaged or not report.running:
+                return report
+    return _look(disk, path)
 
 
-def _look(disk: Disk, path: str, from_lsn: int) -> Report:
+def _look(disk: Disk, path: str) -> Report:
     running = disk.locked(f"{path}/LOCK")
     segments: list[SegmentReport] = []
+    checkpoints: tuple[CheckpointReport, ...] = ()
+    checkpoint_lsn = needed_segments = 0
     other: tuple[str, ...] = ()
     marked_lsn = 0
     verdict = refused = None
     try:
         check_folder(disk, path, allow_network_fs=True)
-        ident, mark = read_directory(disk, path)
+        facts = read_directory(disk, path)
+        ident, mark = facts.ident, facts.mark
         marked_lsn = mark.newest.lsn
         listing = list_segments(disk, f"{path}/wal")
         other = listing.other
         segments = [_survey(disk, file) for file in listing.segments]
-        reader = Reader(disk, needed(listing.segments, from_lsn), uuid=ident.uuid, settle=False)
+        checkpoints = tuple(_checkpoints(disk, f"{path}/snap", facts.manifest))
+        generations = Generations(disk, f"{path}/snap", facts.manifest, listing.segments)
+        for _ in generations.choose():
+            pass
+        needed_segments = len(generations.segments)
+        checkpoint_lsn = generations.chosen.start_lsn if generations.chosen else 0
+        reader = Reader(disk, generations.segments, uuid=ident.uuid, settle=False)
         for _ in reader.chunks():
             pass
-        verdict, _ = judge(reader, mark.newest, damaged_mark_slots=mark.damaged_slots)
+        verdict, _ = judge(
+            reader,
+            mark.newest,
+            damaged_mark_slots=mark.damaged_slots,
+            durable_lsn=facts.manifest.end_lsn,
+        )
     except RefusedError as error:
         refused = error
     return Report(
         path=path,
+        checkpoints=checkpoints,
+        checkpoint_lsn=checkpoint_lsn,
+        needed_segments=needed_segments,
         segments=tuple(segments),
         other_files=other,
         running_pid=lock_holder(disk, f"{path}/LOCK") if running else None,
@@ -115,6 +154,50 @@ def _look(disk: Disk, path: str, from_lsn: int) -> Report:
         verdict=verdict,
         refused=refused,
     )
+
+
+def _checkpoints(disk: Disk, folder: str, manifest: Manifest) -> Iterator[CheckpointReport]:
+    """Yield what each checkpoint is: those in force, verified, and others that lie there."""
+    for named in manifest.checkpoints:
+        yield _checkpoint(disk, folder, named, manifest.uuid)
+    in_force = {named.start_lsn for named in manifest.checkpoints}
+    for name in sorted(disk.names(folder)):
+        start_lsn = parse_checkpoint_name(name)
+        if start_lsn is not None and start_lsn not in in_force:
+            yield CheckpointReport(
+                name=name,
+                size_bytes=_size(disk, f"{folder}/{name}"),
+                jobs=0,
+                start_lsn=start_lsn,
+                end_lsn=0,
+                in_force=False,
+            )
+
+
+def _checkpoint(disk: Disk, folder: str, named: Checkpoint, uuid: bytes) -> CheckpointReport:
+    """Return what one checkpoint in force is, read to its end."""
+    report = CheckpointReport(
+        name=named.name,
+        size_bytes=named.size_bytes,
+        jobs=named.rows,
+        start_lsn=named.start_lsn,
+        end_lsn=named.end_lsn,
+        in_force=True,
+    )
+    try:
+        for _ in CheckpointFile(disk, f"{folder}/{named.name}", named, uuid).pieces():
+            pass
+    except CheckpointDamagedError as damage:
+        return replace(report, problem=f"{damage.detail} (offset {damage.offset})")
+    return report
+
+
+def _size(disk: Disk, path: str) -> int:
+    fd = disk.open(path)
+    try:
+        return disk.size(fd)
+    finally:
+        disk.close(fd)
 
 
 def _survey(disk: Disk, file: SegmentFile) -> SegmentReport:
@@ -197,7 +280,14 @@ def grouped(number: int) -> str:
 
 def as_text(report: Report) -> str:
     """Return the report as the lines that ``wheeld wal verify`` prints."""
-    rows = [("segment", "records", "bytes", "lsn range", "result")]
+    rows: list[tuple[str, ...]] = []
+    if report.checkpoints:
+        rows.append(("checkpoint", "jobs", "bytes", "lsn range", "result"))
+    for one in report.checkpoints:
+        result = (one.problem or "ok") if one.in_force else "not in force"
+        lsns = f"{grouped(one.start_lsn)}-{grouped(one.end_lsn)}" if one.in_force else "-"
+        rows.append((one.name, grouped(one.jobs), grouped(one.size_bytes), lsns, result))
+    rows.append(("segment", "records", "bytes", "lsn range", "result"))
     for segment in report.segments:
         lsns = "-"
         if segment.records:
@@ -225,7 +315,17 @@ def _summary(report: Report) -> list[str]:
     if verdict is None:
         return ["Nothing could be read."]
     marked = f"Known durable up to lsn {grouped(report.marked_lsn)}."
-    lines = [f"{grouped(verdict.records)} records, no damage. {marked}"]
+    damaged = [one.name for one in report.checkpoints if one.problem]
+    found = f"DAMAGED: {', '.join(damaged)}" if damaged else "no damage"
+    lines = [f"{grouped(verdict.records)} records, {found}. {marked}"]
+    if report.checkpoints:
+        plural = "" if report.needed_segments == 1 else "s"
+        start = (
+            f"Checkpoint lsn {grouped(report.checkpoint_lsn)} + {report.needed_segments} segment"
+            if report.checkpoint_lsn
+            else f"No checkpoint, {report.needed_segments} segment"
+        )
+        lines.append(f"{start}{plural} restores everything.")
     if verdict.damaged_mark_slots:
         lines.append("1 of 8 slots of MARK is damaged; the others make up for it.")
     place = f"{verdict.path} at offset {grouped(verdict.offset)}"

@@ -35,6 +35,10 @@ class CoreMemoryError(CoreError, MemoryError):
     """The C core could not allocate, or a table of it is full."""
 
 
+class CoreDiskError(CoreMemoryError):
+    """The disk has no room for what the C core would have to log."""
+
+
 class ServerError(WheeldError):
     """The server refused, for a reason that has no class of its own; see ``code``."""
 

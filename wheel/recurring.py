@@ -29,8 +29,8 @@ Word: TypeAlias = bytes | str | int
 Label: TypeAlias = calendar_date | str
 Verdict: TypeAlias = Literal["succeeded", "failed"]
 
-PAGE: Final = 200
-NEXT_MAX: Final = 1_000
+PAGE: Final = 100
+NEXT_MAX: Final = 100
 
 
 class Caller(Protocol):
@@ -178,7 +178,7 @@ class Schedule:
         return self.word == "unchanged"
 
     def next(self, count: int = 1) -> list[Fire]:
-        """Return the next times at which it fires, at most 1,000; fewer if it ends before.
+        """Return the next times at which it fires, at most 100; fewer if it ends before.
 
         Raises:
             NotFound: there is no such schedule any more.
@@ -273,10 +273,10 @@ class Schedule:
 
         Args:
             start: the first moment of it.
-            end: the moment behind it.
+            end: its last moment.
             dry_run: only say which.
             reverse: the newest first.
-            active: at most so many at once.
+            active: at most so many at once; one by default.
 
         Raises:
             NotFound: there is no such schedule any more.
@@ -436,7 +436,7 @@ class Recurring:
             rule: as for ``schedule_cron``.
             tz: the zone to read it in.
             after: where to begin; now by default.
-            count: how many times, at most 1,000.
+            count: how many times, at most 100.
             dst: ``cron`` or ``literal``.
             name: of the schedule that it is for: what ``H`` stands for depends on it.
 

@@ -7,13 +7,19 @@ import click
 
 from server.clock import SystemClock
 from server.logs import make_logger
+from server.notify import Notifier
 from server.settings import (
+    CLIENTS_MAX_DEFAULT,
+    CLIENTS_MAX_LIMIT,
+    DEAD_MAX,
     DEFAULT_LISTEN,
     DEFAULT_TLS_PORT,
+    DESCRIPTORS_RESERVED,
+    KEEP_CHECKPOINTS,
     Fsync,
     Settings,
     SettingsError,
-    default_clients_max,
+    allowed_clients_max,
     default_data,
     default_memory_bytes_max,
     machine_descriptors_max,
@@ -23,6 +29,8 @@ from server.settings import (
     parse_size_bytes,
 )
 from wheel.commands.lazy import CONTEXT
+from wheel.errors import InvalidRequest
+from wheel.values import duration_ms
 
 EPILOG = """\b
 Examples:
@@ -76,6 +84,40 @@ Examples:
     help="Of a file of the log; each start opens a fresh one.",
 )
 @click.option(
+    "--checkpoint-after",
+    envvar="WHEELD_CHECKPOINT_AFTER",
+    default="64M",
+    show_default=True,
+    metavar="SIZE",
+    help="Of log: then a checkpoint is made, if it is also 3/4 of the last one's size.",
+)
+@click.option(
+    "--keep-checkpoints",
+    envvar="WHEELD_KEEP_CHECKPOINTS",
+    type=int,
+    default=KEEP_CHECKPOINTS,
+    show_default=True,
+    metavar="N",
+    help="Generations; 1 takes less disk, and has none to fall back to.",
+)
+@click.option(
+    "--dead-max",
+    envvar="WHEELD_DEAD_MAX",
+    type=int,
+    default=DEAD_MAX,
+    show_default=True,
+    metavar="N",
+    help="Dead jobs kept; the oldest goes first.",
+)
+@click.option(
+    "--dead-kept",
+    envvar="WHEELD_DEAD_KEPT",
+    default="90d",
+    show_default=True,
+    metavar="DURATION",
+    help="How long a dead job is kept.",
+)
+@click.option(
     "--token-file",
     envvar="WHEELD_TOKEN_FILE",
     type=click.Path(path_type=Path, dir_okay=False),
@@ -125,6 +167,10 @@ def serve_command(
     maxmemory: str | None,
     maxclients: int | None,
     segment_size: str,
+    checkpoint_after: str,
+    keep_checkpoints: int,
+    dead_max: int,
+    dead_kept: str,
     token_file: Path | None,
     tls_listen: str | None,
     tls_cert: Path | None,
@@ -141,6 +187,7 @@ def serve_command(
     from server.daemon import serve  # noqa: PLC0415 -- `serve --help` needs no C core
 
     try:
+        clients_max = _clients_max(maxclients)
         host, port = parse_listen(listen)
         settings = Settings(
             data=(data or default_data(os.environ, Path.home())).absolute(),
@@ -152,10 +199,12 @@ def serve_command(
                 if maxmemory is None
                 else parse_size_bytes(maxmemory)
             ),
-            clients_max=(
-                default_clients_max(machine_descriptors_max()) if maxclients is None else maxclients
-            ),
+            clients_max=clients_max,
             segment_bytes=parse_size_bytes(segment_size),
+            checkpoint_after_bytes=parse_size_bytes(checkpoint_after),
+            keep_checkpoints=keep_checkpoints,
+            dead_max=dead_max,
+            dead_kept_ms=duration_ms(dead_kept),
             token_file=None if token_file is None else token_file.absolute(),
             strict_handlers=strict_handlers,
             tls=make_tls_options(
@@ -168,7 +217,23 @@ def serve_command(
                 client_auth=tls_client_auth,
             ),
         )
-    except SettingsError as error:
+    except (SettingsError, InvalidRequest) as error:
         raise click.UsageError(str(error)) from error
     clock = SystemClock()
-    return serve(settings, clock=clock, logger=make_logger(clock))
+    logger = make_logger(clock)
+    if maxclients is not None and clients_max < maxclients:
+        logger.warning(
+            "clients_limited",
+            asked=maxclients,
+            clients_max=clients_max,
+            hint="there are too few descriptors: raise `ulimit -n`, or LimitNOFILE= in the unit",
+        )
+    return serve(settings, clock=clock, logger=logger, notifier=Notifier.from_environ(os.environ))
+
+
+def _clients_max(asked: int | None) -> int:
+    """Return how many connections may be held; takes the descriptors for them."""
+    if asked is not None and not 1 <= asked <= CLIENTS_MAX_LIMIT:
+        return asked  # Settings refuses it by name
+    wanted = (CLIENTS_MAX_DEFAULT if asked is None else asked) + DESCRIPTORS_RESERVED
+    return allowed_clients_max(asked, machine_descriptors_max(wanted))

@@ -154,7 +154,8 @@ def revoke_command(*, name: str, token_file: Path, as_json: bool) -> None:
     except (TokenFileError, OSError) as error:
         raise click.ClickException(str(error)) from error
     if as_json:
-        click.echo(json.dumps({"name": name, "revoked": True}))
+        click.echo(json.dumps({"name": name, "revoked": True, "file": str(token_file.absolute())}))
+        return
     click.echo(f"{name} is off the list. {AGAIN} Then its connections are closed.", err=True)
 
 

@@ -50,6 +50,7 @@ GATE = [
         "wd_commit.c",
         "        c->flight = b;\n        c->stalled = 1;",
         "        if (!PLANTED) c->flight = b;\n        c->stalled = !PLANTED;",
+        scenario="a_frame_that_finds_no_room_is_kept",
     ),
 ]
 
@@ -362,8 +363,8 @@ JOBS = [
     plant(
         "an id is given out again",
         "wd_slab.c",
-        "*out_id = make_id(s->rows[s->free_head].gen + 1u, s->free_head);",
-        "*out_id = make_id(s->rows[s->free_head].gen + (PLANTED ? 0u : 1u), s->free_head);",
+        "*out_id = make_id(next_generation(s, s->rows[s->free_head].gen), s->free_head);",
+        "*out_id = make_id(next_generation(s, s->rows[s->free_head].gen) - PLANTED, s->free_head);",
     ),
     plant(
         "an ended job's row is not freed by the replay",
@@ -389,8 +390,8 @@ JOBS = [
     plant(
         "a command's records are torn apart",
         "wd_batch.c",
-        "    e->open->meta.records++;\n    e->lsn++;\n",
-        "    e->open->meta.records++;\n    e->lsn++;\n    if (PLANTED) wd_engine_close_batch(e);\n",
+        "    e->lsn++;\n    return WD_OK;\n",
+        "    e->lsn++;\n    if (PLANTED) wd_engine_close_batch(e);\n    return WD_OK;\n",
         scenario="what_one_command_did_stands_in_one_frame",
     ),
 ]

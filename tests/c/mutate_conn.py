@@ -143,9 +143,51 @@ FAULTS = [
         "",
     ),
     fault(
+        "a log that is behind holds nobody back",
+        "wd_command.c",
+        "if (c->behind && makes_records(cmd, argc)) return WD_DONE_LATER;",
+        "",
+    ),
+    fault(
+        "a log that is behind holds readers back too",
+        "wd_command.c",
+        "if (c->behind && makes_records(cmd, argc)) return WD_DONE_LATER;",
+        "if (c->behind) return WD_DONE_LATER;",
+    ),
+    fault(
+        "jobs are handed out while the log is behind",
+        "wd_wait.c",
+        "int gives = c->disk < WD_DISK_LOW && !c->behind;",
+        "int gives = c->disk < WD_DISK_LOW;",
+    ),
+    fault(
+        "who was held back is forgotten when the log has caught up",
+        "wd_conns.c",
+        "wd_conn_let_go(c);\n        if (wd_conn_can_resume(c)) wd_conns_put(s, WD_L_RESUME, c);",
+        "wd_conn_let_go(c);",
+    ),
+    fault(
+        "only bytes make the log be behind, not time",
+        "wd_conns.c",
+        "!stalled && (old || queued > most)",
+        "!stalled && (queued > most || (old && 0))",
+    ),
+    fault(
+        "errors are not counted",
+        "wd_conn.c",
+        "    r->errors[i]++;",
+        "    (void)i;",
+    ),
+    fault(
+        "a line before AUTH may be as long as an array",
+        "wd_conn.c",
+        "is_line ? WD_PREAUTH_LINE_BYTES_MAX : WD_PREAUTH_BYTES_MAX",
+        "is_line < 0 ? WD_PREAUTH_LINE_BYTES_MAX : WD_PREAUTH_BYTES_MAX",
+    ),
+    fault(
         "HTTP is run like any line",
         "wd_conn.c",
-        "if (p[0] != '*' && is_http(c, r->argv, cmd.argc)) {",
+        "if (is_line && is_http(c, r->argv, cmd.argc)) {",
         "if (0 && is_http(c, r->argv, cmd.argc)) {",
     ),
 ]

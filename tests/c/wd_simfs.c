@@ -62,6 +62,8 @@ struct wd_simfs {
     int fault_call, fault_kind, fault_error, fault_done;
     uint64_t fault_nth;
     int full;
+    int chosen; /* -1: a crash draws; else the number of the next effect that `mask` decides on */
+    uint64_t mask;
     wd_sim_trace *trace;
     uint64_t calls;
 };
@@ -181,6 +183,15 @@ static void release_inode(inode *f)
 static void write_back(inode *f, size_t sector)
 {
     memcpy(f->disk + sector * SECTOR, f->now + sector * SECTOR, SECTOR);
+}
+
+/* The length as a process sees it reaches the device; what it cuts off is gone there too. */
+static void set_device_size(inode *f)
+{
+    if (f->now_size < f->disk_size) {
+        memset(f->disk + f->now_size, 0, f->cap - (size_t)f->now_size);
+    }
+    f->disk_size = f->now_size;
 }
 
 /* ---- each call's beginning and end ---- */
@@ -342,6 +353,22 @@ static size_t some_dirty(wd_simfs *fs, const inode *f)
     return found;
 }
 
+/* The length is durable with the next sync, as sectors are; what was cut off reads as zero should
+ * the file grow again. */
+int wd_simfs_truncate(wd_simfs *fs, int fd, int64_t size_bytes)
+{
+    int error = begin(fs, SIM_TRUNCATE, 1);
+    inode *f = file_of(fs, fd);
+    if (!f) return -EBADF;
+    if (!error) {
+        grow(f, size_bytes);
+        memset(f->now + size_bytes, 0, f->cap - (size_t)size_bytes);
+        f->now_size = size_bytes;
+    }
+    wd_sim_trace t = {.call = SIM_TRUNCATE, .bytes = size_bytes, .result = error};
+    return (int)end(fs, t, path_of(fs, fd));
+}
+
 int wd_simfs_datasync(wd_simfs *fs, int fd)
 {
     uint64_t before = fs->fault_call == SIM_DATASYNC ? fs->fault_nth : 0;
@@ -355,7 +382,7 @@ int wd_simfs_datasync(wd_simfs *fs, int fd)
         if (f->dirty[s] && works && s != left_out) write_back(f, s);
         f->dirty[s] = 0; /* of a failed sync too: that is what kernels do */
     }
-    if (works) f->disk_size = f->now_size;
+    if (works) set_device_size(f);
     wd_sim_trace t = {.call = SIM_DATASYNC, .result = error};
     return (int)end(fs, t, path_of(fs, fd));
 }
@@ -471,13 +498,21 @@ int wd_simfs_fault_done(const wd_simfs *fs)
     return fs->fault_done;
 }
 
+/* Does the next effect survive? */
+static int keeps(wd_simfs *fs, unsigned keep_percent)
+{
+    if (fs->chosen < 0) return draw(fs) % 100 < keep_percent;
+    int i = fs->chosen++;
+    return i < 64 ? (int)(fs->mask >> i & 1) : (int)(draw(fs) & 1);
+}
+
 static void crash_file(wd_simfs *fs, inode *f, unsigned keep_percent)
 {
     for (size_t s = 0; s < f->cap / SECTOR; s++) {
-        if (f->dirty[s] && draw(fs) % 100 < keep_percent) write_back(f, s);
+        if (f->dirty[s] && keeps(fs, keep_percent)) write_back(f, s);
         f->dirty[s] = 0;
     }
-    if (f->now_size != f->disk_size && draw(fs) % 100 < keep_percent) f->disk_size = f->now_size;
+    if (f->now_size != f->disk_size && keeps(fs, keep_percent)) f->disk_size = f->now_size;
     if (f->cap) {
         size_t size = (size_t)f->disk_size;
         memset(f->disk + size, 0, f->cap - size);
@@ -489,7 +524,7 @@ static void crash_file(wd_simfs *fs, inode *f, unsigned keep_percent)
 static void crash_names(wd_simfs *fs, unsigned keep_percent)
 {
     for (int i = 0; i < fs->ops_n; i++) {
-        if (draw(fs) % 100 < keep_percent) apply_operation(fs, &fs->ops[i]);
+        if (keeps(fs, keep_percent)) apply_operation(fs, &fs->ops[i]);
     }
     fs->ops_n = 0;
     for (int depth = 0; depth < 8; depth++) { /* a folder that is gone takes what is below it */
@@ -508,7 +543,7 @@ static void crash_names(wd_simfs *fs, unsigned keep_percent)
     }
 }
 
-void wd_simfs_crash(wd_simfs *fs, uint64_t seed)
+static void crash(wd_simfs *fs, uint64_t seed)
 {
     static const unsigned DATA[4] = {0, 100, 100, 0}, DIRS[4] = {0, 100, 0, 100};
     fs->rng = seed;
@@ -522,6 +557,53 @@ void wd_simfs_crash(wd_simfs *fs, uint64_t seed)
     }
     fs->power_off_after = fs->fault_nth = 0;
     fs->full = 0;
+}
+
+void wd_simfs_crash(wd_simfs *fs, uint64_t seed)
+{
+    fs->chosen = -1;
+    crash(fs, seed);
+}
+
+int wd_simfs_pending(const wd_simfs *fs)
+{
+    int pending = fs->ops_n;
+    for (int i = 0; i < INODES; i++) {
+        const inode *f = &fs->inodes[i];
+        pending += f->used && f->now_size != f->disk_size;
+        for (size_t s = 0; f->used && s < f->cap / SECTOR; s++)
+            pending += f->dirty[s];
+    }
+    return pending;
+}
+
+void wd_simfs_crash_with(wd_simfs *fs, uint64_t mask, uint64_t seed)
+{
+    fs->chosen = 0;
+    fs->mask = mask;
+    crash(fs, seed);
+}
+
+static uint64_t mix(uint64_t h, const uint8_t *p, size_t n)
+{
+    for (; n >= 8; n -= 8, p += 8)
+        h = (h ^ wd_get_u64(p)) * UINT64_C(0x9e3779b97f4a7c15), h ^= h >> 29;
+    for (; n > 0; n--, p++)
+        h = (h ^ *p) * UINT64_C(0x100000001b3);
+    return h;
+}
+
+uint64_t wd_simfs_digest(const wd_simfs *fs)
+{
+    uint64_t all = 0;
+    for (int i = 0; i < NAMES; i++) {
+        if (fs->now[i].inode < 0) continue;
+        const inode *f = &fs->inodes[fs->now[i].inode];
+        uint64_t h = mix(1, (const uint8_t *)fs->now[i].path, strlen(fs->now[i].path));
+        h = mix(h ^ (uint64_t)f->now_size, f->now, (size_t)f->now_size);
+        all += h ^ h >> 32;
+    }
+    return all;
 }
 
 int wd_simfs_poke(wd_simfs *fs, const char *path, const void *p, size_t n, int64_t offset)

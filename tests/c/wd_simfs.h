@@ -24,7 +24,8 @@ enum wd_sim_call {
     SIM_UNLINK = 6,
     SIM_ALLOCATE = 7,
     SIM_MKDIR = 8,
-    SIM_PREAD = 9
+    SIM_PREAD = 9,
+    SIM_TRUNCATE = 10
 };
 
 enum wd_sim_fault {
@@ -54,6 +55,7 @@ int wd_simfs_close(wd_simfs *fs, int fd);
 int64_t wd_simfs_size(wd_simfs *fs, int fd);
 int64_t wd_simfs_pread(wd_simfs *fs, int fd, void *p, size_t n, int64_t offset);
 int64_t wd_simfs_pwrite(wd_simfs *fs, int fd, const void *p, size_t n, int64_t offset);
+int wd_simfs_truncate(wd_simfs *fs, int fd, int64_t size_bytes);
 int wd_simfs_datasync(wd_simfs *fs, int fd);
 int wd_simfs_dirsync(wd_simfs *fs, const char *folder);
 int wd_simfs_rename(wd_simfs *fs, const char *from, const char *to);
@@ -78,6 +80,14 @@ int wd_simfs_fault_done(const wd_simfs *fs);
 /* Power cut: what was not synced is kept or lost by the seed (0: all lost, 1: all kept, 2: only
  * data kept, 3: only names kept, else any mixture). Power is on again, all descriptors are gone. */
 void wd_simfs_crash(wd_simfs *fs, uint64_t seed);
+
+/* How many effects no sync covers yet: dirty sectors, lengths, operations on names. */
+int wd_simfs_pending(const wd_simfs *fs);
+/* Power cut that keeps the i-th of them if bit i of mask is set; behind the 64th the seed decides.
+ */
+void wd_simfs_crash_with(wd_simfs *fs, uint64_t mask, uint64_t seed);
+/* Of all names, lengths and contents, as a process sees them. */
+uint64_t wd_simfs_digest(const wd_simfs *fs);
 
 /* Damage, not traced: overwrite on the device and in the cache; set the length. */
 int wd_simfs_poke(wd_simfs *fs, const char *path, const void *p, size_t n, int64_t offset);

@@ -455,6 +455,7 @@ void sim_roll_back(wd_world *w, uint64_t last_lsn)
         if (j->id && j->id_lsn > last_lsn) {
             j->id = 0;
             j->id_confirmed = 0;
+            j->confirmed_ms = 0;
             j->in_doubt++;
         }
         if (j->end != SIM_LIVE && j->end_lsn > last_lsn) {

@@ -21,6 +21,7 @@ enum {
     KEEPER_SLOW_MS = 1500, /* it hangs in a sync of its own */
     MARK_EVERY_MS = 1000,
     SYNC_EVERY_MS = 50,
+    ASK_EVERY = 5,
     CHECK_EVERY = 16,
     ROUNDS_MAX = 64
 };
@@ -142,6 +143,7 @@ static void choose_swarm(wd_world *w)
     for (size_t i = 0; i < sizeof kinds / sizeof kinds[0]; i++)
         *kinds[i] = sim_below(w, 3) == 0 ? 0 : 1 + (unsigned)sim_below(w, MOST[i]);
     s->absolute = (unsigned)sim_below(w, 700);
+    s->save = sim_below(w, 4) ? (unsigned)sim_below(w, 25) : 0;
     s->full = sim_below(w, 2) ? 0 : 1 + (unsigned)sim_below(w, 30);
     s->pipelined = (unsigned)sim_below(w, 500);
     s->lag_ms = sim_below(w, 2) ? 0 : 1 + (unsigned)sim_below(w, 40);
@@ -187,12 +189,12 @@ static void choose_end(wd_world *w)
     w->budget = w->stats.events + LIFE_EVENTS / 2 + sim_below(w, LIFE_EVENTS);
     w->fault_kind = -1;
     w->may_fail = 0;
-    if (w->quiet || sim_below(w, 2)) return;
     int lies = w->life >= FAULTY_LIVES && sim_below(w, 2);
+    if (w->quiet || (!lies && sim_below(w, 2))) return;
     uint64_t nth = 1 + sim_below(w, 60);
     if (lies) {
-        static const int LIES[] = {SIM_LIE, SIM_DROP, SIM_MISDIRECT};
-        w->fault_kind = LIES[sim_below(w, 3)];
+        static const int LIES[] = {SIM_LIE, SIM_LIE, SIM_DROP, SIM_MISDIRECT};
+        w->fault_kind = LIES[sim_below(w, 4)];
         int call = w->fault_kind == SIM_MISDIRECT ? SIM_PWRITE : SIM_DATASYNC;
         wd_simfs_fault(w->fs, call, nth, w->fault_kind, 0);
     } else if (sim_below(w, 2)) {
@@ -431,6 +433,8 @@ static void mark(wd_world *w, int clean)
     w->marked_ms = w->true_ms;
     /* A MARK whose own sync lied proves nothing; one behind a lie about a frame does. */
     if (has_lied(w) == lied) w->proven_lsn = s.synced_lsn;
+    /* MARK alone knows now: no frame stands behind the lie to tell of it. */
+    if (lied && w->proven_lsn == s.written_lsn) w->budget = w->stats.events;
 }
 
 static void keep_log(wd_world *w)
@@ -583,6 +587,8 @@ static void begin_life(wd_world *w, wd_core *core, wd_log *log)
     w->keeper_rotations = 0;
     w->audit_at = 0;
     w->proven_lsn = w->must_lsn;
+    w->saving = 0;
+    w->ask_in = 0;
     w->full_until_ms = SIM_NEVER;
     w->quiet_until_ms = w->true_ms + QUIET_MS;
     choose_end(w);
@@ -630,15 +636,37 @@ static int quiet_is_over(wd_world *w)
     return 1;
 }
 
+/* Is it time to begin a checkpoint, or to look how far one is? */
+static int wants_python(wd_world *w)
+{
+    if (!w->saving) return sim_chance(w, w->swarm.save);
+    if (w->ask_in-- > 0) return 0;
+    w->ask_in = ASK_EVERY;
+    return 1;
+}
+
+void wd_world_set_saving(wd_world *w, int saving)
+{
+    w->saving = saving;
+    w->stats.saves += (uint64_t)saving;
+}
+
+void wd_world_ends_by_cut(wd_world *w)
+{
+    w->ends_by = WORLD_CUT;
+    w->may_fail = 1;
+}
+
 int wd_world_run(wd_world *w, wd_core *core, wd_log *log)
 {
     WD_ASSERT(wd_world_is_bound(w));
-    begin_life(w, core, log);
+    if (core) begin_life(w, core, log);
     for (;;) {
         step(w);
         if (w->violation[0] || w->failed) break;
         if (w->quiet && quiet_is_over(w)) break;
         if (!w->quiet && w->stats.events >= w->budget && reach_end(w)) break;
+        if (wants_python(w)) return WORLD_ASKS;
     }
     if (w->failed && !w->may_fail && w->ends_by != WORLD_CUT)
         sim_violate(w, "failed: the log failed, and nothing had been done to the disk");

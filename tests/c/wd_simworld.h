@@ -21,12 +21,13 @@ typedef struct wd_log wd_log;
 
 /* How a life ended. */
 enum wd_world_end {
-    WORLD_KILLED = 1,   /* the process is gone, the machine goes on */
-    WORLD_CUT = 2,      /* the power is off */
-    WORLD_FAILED = 3,   /* the log failed: exit 74 */
-    WORLD_STOPPED = 4,  /* in order: synced, marked clean */
-    WORLD_DONE = 5,     /* the quiet phase is over: everything due has ended */
-    WORLD_VIOLATION = 6 /* a promise was broken: wd_world_violation */
+    WORLD_KILLED = 1,    /* the process is gone, the machine goes on */
+    WORLD_CUT = 2,       /* the power is off */
+    WORLD_FAILED = 3,    /* the log failed: exit 74 */
+    WORLD_STOPPED = 4,   /* in order: synced, marked clean */
+    WORLD_DONE = 5,      /* the quiet phase is over: everything due has ended */
+    WORLD_VIOLATION = 6, /* a promise was broken: wd_world_violation */
+    WORLD_ASKS = 7       /* not over: it is time to begin a checkpoint, or to look how far one is */
 };
 
 /* What the next life of the server begins with. */
@@ -45,7 +46,7 @@ typedef struct {
     uint64_t hash;
     uint64_t events; /* commands, replies, connections made and broken, faults, clock steps */
     uint64_t commands, replies, grants, completions, jobs, reads, checks, audits;
-    uint64_t crashes, lies, rollbacks;
+    uint64_t crashes, lies, rollbacks, saves;
     uint64_t true_ms; /* simulated time so far */
 } wd_world_stats;
 
@@ -65,8 +66,13 @@ int wd_world_recovered(wd_world *w, uint64_t last_lsn, int64_t rel_ms);
 /* The start refused the store. 0: it had reason to (a lying or misdirecting disk); -1: a violation.
  */
 int wd_world_refused(wd_world *w, const char *rule);
-/* Run until the life ends. enum wd_world_end. */
+/* Run until the life ends, or Python is asked for something; then it goes on without core and log
+ * (NULL). enum wd_world_end. */
 int wd_world_run(wd_world *w, wd_core *core, wd_log *log);
+/* A checkpoint is being made (1), or is over (0). */
+void wd_world_set_saving(wd_world *w, int saving);
+/* The power is going to go in a few file calls: that is how this life ends. */
+void wd_world_ends_by_cut(wd_world *w);
 /* The power went while the server was starting: enum wd_world_end as of a run. */
 void wd_world_start_cut(wd_world *w);
 /* 1: all that the core had applied is written, so that the replay must give the same state. */

@@ -161,7 +161,7 @@ typedef struct {
 typedef struct {
     unsigned lag_ms, cut, worker_kill, worker_pause, block, cancel, fail, release, extend, hang;
     unsigned expire, keys, no_once, poison, far, absolute, split, pipelined, step, suspend, slow;
-    unsigned full, think_ms;
+    unsigned full, save, think_ms;
 } sim_swarm;
 
 struct wd_world {
@@ -203,6 +203,8 @@ struct wd_world {
     int64_t keeper_ms, keeper_look_ms, marked_ms, synced_ms;
     uint64_t keeper_lsn, keeper_rotations;
     int room;
+    int saving;            /* a checkpoint is being made */
+    uint32_t ask_in;       /* steps until Python is asked about it */
     int64_t full_until_ms; /* the disk is full until then; SIM_NEVER = it is not */
     uint64_t proven_lsn;   /* marked while no lie had been told, or after it by an honest MARK */
 

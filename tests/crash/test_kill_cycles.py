@@ -47,7 +47,8 @@ def kill_in_start(server: Server, rng: random.Random, mode: str) -> None:
 
 
 def kill_cycles(server: Server, load: Load, rng: random.Random, cycles: int, modes) -> None:
-    """Live and die so often; the last life goes on."""
+    """Live and die so often, with checkpoints on the way; the last life goes on."""
+    server.options = ("--segment-size", "4M", "--checkpoint-after", "1M")
     load.start()
     for _ in range(cycles):
         if rng.random() < 0.25:

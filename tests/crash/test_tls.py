@@ -7,6 +7,7 @@ import socket
 import ssl
 import subprocess
 import threading
+import time
 import warnings
 
 import pytest
@@ -15,9 +16,13 @@ import redis
 from server.auth import TOKEN_BYTES, Role, Token, add_token, mint
 from tests.certificates import Authority
 from tests.crash.test_serve import compiled, schedule_many, wait_for
-from tests.process import DEADLINE_S, Connection, Server, free_port
+from tests.pinger import Pinger
+from tests.ports import free_port
+from tests.process import DEADLINE_S, Connection, Server
 from wheel.client import Client
 from wheel.errors import AuthError, ConnectError, InvalidRequest, UnavailableError
+from wheel.handlers import App
+from wheel.worker import Worker
 
 pytestmark = pytest.mark.crash
 
@@ -456,3 +461,52 @@ def test_handshake_that_takes_too_long_is_given_up(shared):
     with socket.create_connection(("127.0.0.1", shared.tls_port), timeout=DEADLINE_S) as silent:
         assert silent.recv(1) == b""
     assert limit(shared, "tls_handshakes")["timed_out"] == 1
+
+
+def test_worker_works_over_tls_with_its_certificate_and_stops_at_once(tls, world, tokens):
+    """Its stop ends a waiting LEASE by half-closing a TLS connection that another thread reads."""
+    tls.start("--tls-client-ca", str(world.authority.pem), "--token-file", str(tokens[0]))
+    done = threading.Semaphore(0)
+    app = App()
+
+    @app.handler("mail.send", lease="2s")
+    def send(n: int) -> None:
+        done.release(n)
+
+    rest = f"&cert={world.ann.certificate}&key={world.ann.key}"
+    worker = Worker(app, url(tls, world, rest=rest))
+    thread = threading.Thread(target=worker.run)
+    thread.start()
+    try:
+        admin = f"wheelds://carl:{tokens[1]}@127.0.0.1:{tls.tls_port}?ca={world.authority.pem}"
+        with Client(admin) as client:
+            client.schedule_many([("now", "mail.send", {"n": 1})] * 50)
+            assert all(done.acquire(timeout=DEADLINE_S) for _ in range(50))
+    finally:
+        begin = time.monotonic()
+        worker.stop()
+        thread.join(DEADLINE_S)
+    assert not thread.is_alive()
+    assert time.monotonic() - begin < 20, "its LEASE would have waited for half a minute"
+
+
+def test_storm_of_handshakes_keeps_no_old_connection_waiting(shared, world):
+    """A handshake is a millisecond of the loop's: they take turns."""
+    context = ssl.create_default_context(cafile=world.authority.pem)
+
+    def shake() -> None:
+        for _ in range(15):
+            raw = socket.create_connection(("127.0.0.1", shared.tls_port))
+            with raw, context.wrap_socket(raw, server_hostname="127.0.0.1") as peer:
+                peer.sendall(b"PING\r\n")
+                assert peer.recv(100) == b"+PONG\r\n"
+
+    before = limit(shared, "tls_handshakes")["done"]
+    with Pinger(shared.port, shared.process.pid) as pinger:
+        threads = [threading.Thread(target=shake) for _ in range(16)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(DEADLINE_S)
+    assert limit(shared, "tls_handshakes")["done"] == before + 16 * 15
+    pinger.check()

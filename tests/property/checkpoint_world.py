@@ -61,6 +61,7 @@ class World:
 
     def __init__(self, seed: int, *, jobs_max: int = 4096) -> None:
         self.rng = random.Random(seed)
+        small = self.rng.random() < 0.5  # so that what is over is dropped for room too
         self.options = CoreOptions(
             commit=Commit.DRIVEN,
             sockets=False,
@@ -68,6 +69,9 @@ class World:
             jobs_max=jobs_max,
             seed=seed,
             payload_bytes_max=1 << 20,
+            dead_max=3 if small else 1000,
+            ended_max=5 if small else 1000,
+            once_max=3 if small else 1000,
         )
         self.wall_ms, self.boot_ms, self.rel_ms = WALL_MS, 1_000_000, WALL_MS
         self.term = 1
@@ -144,6 +148,14 @@ class World:
         words += ["TIMEOUT", rng.choice([0, 700])] if rng.random() < 0.2 else []
         self.say(*words)
 
+    def turn_over(self) -> None:
+        """Let a key pass from job to job while no slice comes between."""
+        key = self.rng.choice(KEYS)
+        for _ in range(self.rng.randrange(1, 3)):
+            self.say("SCHEDULE", self.rng.choice(NAMES), "+1h", b"", "KEY", key)
+            self.say("CANCEL", key)
+        self.say("SCHEDULE", self.rng.choice(NAMES), "+1h", b"", "KEY", key)
+
     def own(self) -> None:
         rng = self.rng
         flags = rng.choice([Flag(0), Flag.REL, Flag.HELD, Flag.HELD | Flag.REL])
@@ -188,7 +200,7 @@ class World:
                     ("FAIL", receipt, "DEAD", "ERROR", "no"),
                     ("RELEASE", receipt),
                     ("RELEASE", receipt, "IN", 100),
-                    ("EXTEND", receipt, "FOR", 9_000),
+                    ("EXTEND", receipt, "FOR", rng.choice([9_000, 90_000])),
                     ("EXTEND", receipt),
                 ]
             )
@@ -273,7 +285,7 @@ class World:
             self.core.accept_clock()
 
     def raise_generations(self) -> None:
-        self.core.raise_generations(self.core.generation_max() + self.rng.randrange(3))
+        self.core.raise_generations(self.core.generation_max() + self.rng.randrange(1, 3))
 
     # ---------------------------------------------------------------- checkpoints and lives
 
@@ -337,6 +349,7 @@ class World:
     def calls(self) -> list[tuple[int, Callable[[], None]]]:
         return [
             (24, self.schedule),
+            (4, self.turn_over),
             (8, self.own),
             (16, self.lease),
             (22, self.finish),

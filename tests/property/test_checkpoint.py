@@ -13,7 +13,7 @@ from wheel.errors import CoreError
 
 HISTORIES = int(os.environ.get("WHEELD_HISTORIES", "240"))
 STEPS = 130
-GROUPS = 8
+GROUPS = 4
 
 
 def kinds(frames: Frames) -> Counter[Kind]:
@@ -30,7 +30,7 @@ def check_every_restart(world: World) -> None:
     world.settle()
     with world.started(None) as truth:
         assert truth.state_hash() == world.core.state_hash()
-        ids, ended = next_ids(truth), truth.ended()
+        ended, ids = truth.ended(), next_ids(truth)
     for checkpoint in world.checkpoints:
         with world.started(checkpoint) as core:
             assert core.check() == 0
@@ -88,5 +88,4 @@ def test_a_checkpoint_and_the_log_behind_it_make_what_was_in_memory(group: int) 
         except BaseException:
             print(f"history {seed} of {HISTORIES}")
             raise
-    never = {Kind.RING_DROPPED, Kind.ONCE_DROPPED}  # these need four million entries
-    assert set(Kind) - set(met) <= never, "a kind that no slice ever met"
+    assert set(met) == set(Kind), "or a kind that no slice ever met"

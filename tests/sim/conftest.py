@@ -2,19 +2,16 @@
 
 import pytest
 
-FIGURES = pytest.StashKey[list[str]]()
-
-
-def pytest_configure(config):
-    config.stash[FIGURES] = []
-
 
 @pytest.fixture
 def figure(request):
     """Return a function that keeps one line for the end of the run."""
-    return request.config.stash[FIGURES].append
+    return lambda line: request.node.user_properties.append(("figure", line))
 
 
-def pytest_terminal_summary(terminalreporter, config):
-    for line in config.stash[FIGURES]:
-        terminalreporter.write_line(f"simulation: {line}")
+def pytest_terminal_summary(terminalreporter):
+    for outcome in ("passed", "failed"):
+        for report in terminalreporter.stats.get(outcome, []):
+            for name, line in report.user_properties:
+                if name == "figure" and report.when == "call":
+                    terminalreporter.write_line(f"simulation: {line}")

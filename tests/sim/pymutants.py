@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
+from wal.generations import CheckpointFile
 from wal.recover import Ending, Plan
 
 
@@ -70,7 +71,56 @@ def same_seq(next_seq):
     return lambda reader: max(1, next_seq(reader) - 1)
 
 
+def everything_goes(_needed):
+    """Of all segments, only the last is needed."""
+    return lambda segments, _from_lsn: segments[-1:]
+
+
+def hasty(publish):
+    """The older generations' files go before MANIFEST names the new one."""
+
+    def published(files, made, *, keep, wall_ms):
+        files.drop()
+        for name in files._disk.names(files.folder):
+            if name.endswith(".snap"):
+                files._disk.unlink(f"{files.folder}/{name}")
+        return publish(files, made, keep=keep, wall_ms=wall_ms)
+
+    return published
+
+
+def unverified(choose):
+    """The newest checkpoint is taken as it is."""
+
+    def chosen(generations):
+        for checkpoint in generations._manifest.checkpoints[-1:]:
+            path = f"{generations._folder}/{checkpoint.name}"
+            disk, uuid = generations._disk, generations._manifest.uuid
+            generations.chosen = checkpoint
+            generations._file = CheckpointFile(disk, path, checkpoint, uuid)
+            yield from ()
+            return
+        yield from choose(generations)
+
+    return chosen
+
+
 PATCHES = [
+    Patch(
+        name="a checkpoint is not verified before it is loaded",
+        target="wal.generations:Generations.choose",
+        make=unverified,
+    ),
+    Patch(
+        name="old checkpoints go before the new one is in force",
+        target="wal.checkpoint:Checkpoints.publish",
+        make=hasty,
+    ),
+    Patch(
+        name="a start reads only the last segment",
+        target="wal.generations:needed",
+        make=everything_goes,
+    ),
     Patch(name="a torn tail is not cleared", target="wal.settle:_clear_tail", make=nothing),
     Patch(name="a start does not look at what MARK says", target="wal.log:judge", make=blind),
     Patch(name="a start believes the page cache", target="wal.log:Reader", make=unsettled),

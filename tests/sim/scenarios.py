@@ -9,6 +9,7 @@ from contextlib import suppress
 from tests.fed import Bench
 from tests.logkit import History, Server, frames_of, read_all
 from tests.simdisk import SimDisk
+from tests.store import Life
 from wal import frame
 from wal.errors import LogFailedError, RefusedError
 from wal.frame import FRAME_HEADER_BYTES, SEGMENT_HEADER_BYTES
@@ -134,3 +135,24 @@ def a_concurrency_limit_holds():
         conn.ask("SCHEDULE h now x")
     conn.ask("LEASE h COUNT 5")
     assert conn.ask("COUNT STATE leased") == b":2\r\n"
+
+
+def a_frame_that_finds_no_room_is_kept():
+    disk = SimDisk()
+    life = Life("/data", disk=disk)
+    disk.lib.wd_simfs_set_full(disk.fs, 1)
+    asked = 0
+    while not life.core.stats()["commit_stalled"] and asked < 60:
+        life.core.fed_input(life.handle, b"SCHEDULE h +1h " + b"x" * 900 + b"\r\n")
+        life.core.commit()
+        asked += 1
+    assert life.core.stats()["commit_stalled"], "the disk never was too full"
+    disk.lib.wd_simfs_set_full(disk.fs, 0)
+    for _ in range(3):
+        life.advance(1000)
+    assert life.core.durable_lsn() == life.core.lsn()
+    before = life.core.state_hash()
+    life.kill()
+    again = Life("/data", disk=disk, wall_ms=life.wall_ms)
+    assert again.core.state_hash() == before
+    again.kill()

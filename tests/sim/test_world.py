@@ -13,7 +13,7 @@ import pytest
 
 from tests.simworld import run_seed
 
-BLOCKS = 3
+BLOCKS = 2
 BLOCK_SEEDS = 350
 EVENTS_MIN = 2_000  # of a seed, on the average
 CRASHES_MIN = 3

@@ -6,22 +6,21 @@ import struct
 import pytest
 from _wheeld import lib
 
-from tests.docs import ROOT
 from tests.fed import TERM, Bench
 from tests.simdisk import SimDisk
-from tests.unit.test_format_records import enum
 from wal import frame
 from wal.facts import CheckpointStop
 from wal.frame import CheckpointScanner
 from wheel.engine.core import Core
-from wheel.engine.facts import CheckpointPhase
+from wheel.engine.facts import CheckpointPhase, Commit, FigureKind, Sync
 from wheel.engine.records import Kind, Record, encode
 from wheel.errors import CoreError, CoreMemoryError
 
 PATH = "/snap/next.tmp"
 SALT = 0x5EED
 BLOCK, CHUNK = 4096, 40
-ENDED, END = 5, 7
+END = 7  # kind of the last chunk
+FREE = 5  # a slot that is free in a filled bench; it had generation 1
 CLEAN = (CheckpointStop.WHOLE, CheckpointStop.MORE)
 
 
@@ -58,6 +57,8 @@ class Saved:
             )
         )
         self.bench.settle()
+        assert ask("SCHEDULE h +1h last KEY last").split(b"\r\n")[2] == b"%d" % (1 << 32 | FREE)
+        ask("CANCEL last")
         return self
 
     def start(self, **options):
@@ -197,17 +198,10 @@ def test_a_chunk_of_another_file_is_refused(saved):
     assert scan(mixed).stop is CheckpointStop.SALT
 
 
-@pytest.mark.parametrize(
-    "lie",
-    [
-        {"start_lsn": 1},
-        {"end_lsn": 0},
-        {"things": 1},
-        {"chunks": 1},
-        {"crc": 1},
-    ],
-    ids=str,
-)
+LIES = [{"start_lsn": 1}, {"end_lsn": 0}, {"things": 1}, {"chunks": 1}, {"crc": 1}]
+
+
+@pytest.mark.parametrize("lie", LIES, ids=str)
 def test_a_last_chunk_that_disagrees_with_the_others_is_refused(saved, lie):
     assert scan(with_end(saved[1], **lie)).stop is CheckpointStop.FOOTER
 
@@ -219,6 +213,22 @@ def test_a_chunk_of_an_unknown_kind_is_refused_unless_readers_may_skip_it(saved)
         changed[at + 32] = kind
         assert scan(resealed(bytes(changed), at, whole)).stop is stop
     assert scan(with_skippable(saved[1])).stop is CheckpointStop.WHOLE
+
+
+@pytest.mark.parametrize(("offset", "value"), [(12, 5 << 20), (20, 0)])
+def test_a_chunk_that_is_too_long_or_empty_is_refused(saved, offset, value):
+    """Its header has a good crc: only the limits are left to refuse it."""
+    at, whole, _ = chunks(saved[1])[0]
+    changed = bytearray(saved[1])
+    struct.pack_into("<I", changed, at + offset, value)
+    assert scan(resealed(bytes(changed), at, whole)).stop is CheckpointStop.LENGTH
+
+
+def test_a_scan_that_is_over_goes_on_saying_so(saved):
+    scanner = CheckpointScanner()
+    assert scanner.feed(saved[1], room=len(saved[1])).stop is CheckpointStop.WHOLE
+    assert scanner.feed(b"", room=0).stop is CheckpointStop.WHOLE
+    assert scanner.feed(b"", room=1).stop is CheckpointStop.TRAILING
 
 
 def with_skippable(data, kind=0x85):
@@ -249,7 +259,10 @@ def test_a_newer_format_is_told_from_damage(saved):
     block = bytearray(saved[1][:BLOCK])
     struct.pack_into("<II", block, 8, 2, 2)
     block[4092:] = frame.crc32c(block[:4092]).to_bytes(4, "little")
-    assert scan(bytes(block) + saved[1][BLOCK:]).stop is CheckpointStop.NEWER
+    newer = bytes(block) + saved[1][BLOCK:]
+    assert scan(newer).stop is CheckpointStop.NEWER
+    with Core(saved[0].bench.options) as core, pytest.raises(CoreError, match="damaged"):
+        core.load(newer)
 
 
 # ---------------------------------------------------------------- loading
@@ -343,6 +356,25 @@ def test_a_log_that_ends_before_the_checkpoints_end_starts_nothing(saved):
         assert core.state_hash() == bench.core.state_hash()
 
 
+def test_bytes_behind_the_last_record_of_a_frame_are_damage(saved):
+    world, data = saved
+    end = scan(data).end
+    step = encode(Record(kind=Kind.CLOCK, at_ms=1, flags=0, number=0))
+    for records, payload in ((1, step * 2), (2, step)):
+        one = frame.seal(
+            payload,
+            first_lsn=end.end_lsn + 1,
+            records=records,
+            wall_ms=end.wall_ms,
+            rel_ms=end.rel_ms,
+            salt=0,
+            prev_crc=0,
+        )
+        for file in (data, with_end(data, end_lsn=end.end_lsn + records)):
+            with rebuilt(world, file) as core, pytest.raises(CoreError, match="damaged"):
+                core.replay(one, term=TERM)
+
+
 def test_a_frame_that_reaches_over_the_checkpoints_end_is_damage(saved):
     world, data = saved
     end = scan(data).end
@@ -363,9 +395,84 @@ def test_a_frame_that_reaches_over_the_checkpoints_end_is_damage(saved):
         assert core.loaded().reached
 
 
+def behind(saved, data, record, *, seen=True):
+    """Return a core that replayed one record more, which the checkpoint may have seen or not."""
+    end = scan(data).end
+    one = frame.seal(
+        encode(record),
+        first_lsn=end.end_lsn + 1,
+        records=1,
+        wall_ms=end.wall_ms,
+        rel_ms=end.rel_ms,
+        salt=0,
+        prev_crc=0,
+    )
+    data = with_end(data, end_lsn=end.end_lsn + 1) if seen else data
+    return rebuilt(saved, data, [*saved.bench.frames, one])
+
+
+FORGED = [
+    Record(kind=Kind.HANDLER, handler=0, name=b"other"),
+    Record(kind=Kind.HANDLER, handler=9, name=b"not the next"),
+    Record(kind=Kind.POLICY, policy=0, blob=bytes(24)),
+    Record(kind=Kind.LEASED, id=2 << 32, at_ms=1, lease_ms=1, number=1),
+    Record(kind=Kind.LEASED, id=1 << 32 | 77, at_ms=1, lease_ms=1, number=1),
+    Record(kind=Kind.CLOSED, id=3 << 32 | 3),
+    Record(kind=Kind.CLOSED, id=2 << 32 | FREE),
+    Record(kind=Kind.MARKED),
+    Record(kind=Kind.DEL, reason=1),
+    Record(
+        kind=Kind.CREATED,
+        id=2 << 32,
+        due_ms=1,
+        at_ms=1,
+        flags=0,
+        handler=0,
+        policy=0,
+        priority=1,
+    ),
+    Record(kind=Kind.GENERATIONS, number=1 << 25),
+]
+
+
 @pytest.mark.parametrize(
-    ("ring", "kind"), [("ended", Kind.RING_DROPPED), ("once", Kind.ONCE_DROPPED)]
+    "record", FORGED, ids=lambda record: f"{record.kind.name} {record.id or ''}"
 )
+def test_a_record_before_s1_that_fits_no_state_of_its_thing_is_damage(saved, record):
+    with pytest.raises(CoreError, match="damaged"):
+        behind(*saved, record)
+
+
+SEEN = [
+    Record(kind=Kind.HANDLER, handler=0, name=b"h"),
+    Record(kind=Kind.MARKED, id=1 << 32 | 3),
+    Record(kind=Kind.MARKED, id=1 << 32 | FREE),
+    Record(kind=Kind.DEL, reason=1, name=b"gone"),
+]
+DROPS = [Record(kind=Kind.RING_DROPPED, number=1), Record(kind=Kind.ONCE_DROPPED, number=1)]
+
+
+@pytest.mark.parametrize("record", SEEN, ids=lambda record: f"{record.kind.name} {record.id or ''}")
+def test_behind_s1_what_a_thing_has_seen_already_is_damage(saved, record):
+    with pytest.raises(CoreError, match="damaged"):
+        behind(*saved, record, seen=False)
+
+
+@pytest.mark.parametrize(
+    "record", [*SEEN, *DROPS], ids=lambda record: f"{record.kind.name} {record.id or ''}"
+)
+def test_a_record_before_s1_whose_thing_has_seen_it_changes_nothing(saved, record):
+    with rebuilt(*saved) as core, behind(*saved, record) as other:
+        start(core, saved[0].bench)
+        start(other, saved[0].bench)
+        assert other.check() == 0
+        assert other.state_hash() == core.state_hash() + 1, "the lsn alone"
+
+
+RINGS = [("ended", Kind.RING_DROPPED), ("once", Kind.ONCE_DROPPED)]
+
+
+@pytest.mark.parametrize(("ring", "kind"), RINGS)
 def test_what_was_dropped_for_room_while_it_was_written_is_dropped_once(ring, kind):
     """It takes four million entries to see one made, so the record and END's numbers are put in."""
     saved = Saved()
@@ -635,10 +742,18 @@ def test_a_generation_that_no_id_can_have_is_refused(generation):
 # ---------------------------------------------------------------- what the page and Python say
 
 
-def test_pythons_numbers_are_those_of_the_code():
-    stops = enum("wd_ckptfile.h", "wd_ckpt_stop")
-    assert stops == {stop.name: stop.value for stop in CheckpointStop}
-    text = (ROOT / "csrc" / "wd_save.h").read_text(encoding="utf-8")
-    for phase in CheckpointPhase:
-        assert f"WD_CHECKPOINT_{phase.name} = {phase.value}" in text
-        assert getattr(lib, f"WD_CHECKPOINT_{phase.name}") == phase
+@pytest.mark.parametrize(
+    ("values", "prefix"),
+    [
+        (CheckpointStop, "WD_CKPT_"),
+        (CheckpointPhase, "WD_CHECKPOINT_"),
+        (Commit, "WD_COMMIT_"),
+        (Sync, "WD_FSYNC_"),
+        (FigureKind, "WD_FIGURE_"),
+    ],
+)
+def test_pythons_numbers_are_those_of_the_code(values, prefix):
+    assert {one.name: one.value for one in values} == {
+        one.name: getattr(lib, f"{prefix}{one.name}") for one in values
+    }
+    assert list(values)[-1].value == len(values) - 1, "or one is missing"

@@ -8,7 +8,8 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from tests.fake_server import STORE, FakeServer, free_port
+from tests.fake_server import STORE, FakeServer
+from tests.ports import free_port
 from wheel import client as client_module
 from wheel.client import Client
 from wheel.errors import (

@@ -223,6 +223,28 @@ def test_while_syncs_are_quick_the_loop_does_them_for_a_herd_too(tmp_path: Path)
     live.close()
 
 
+def test_the_loop_syncs_by_itself_only_when_it_keeps_nobody_by_that(tmp_path: Path) -> None:
+    """A sync may turn out to be slow, and nobody knows before."""
+    live = Live(tmp_path, Commit.THREAD, Sync.ALWAYS, own_sync_us=1_000_000)
+
+    def write_until(counter: str, other: str) -> None:
+        before = live.core.stats()
+        for _ in range(1000):  # now and then a sync is slow by itself, and the next is the thread's
+            live.ask(busy, b"SCHEDULE mail +1h x\r\n")
+            if live.core.stats()[counter] >= before[counter] + 5:
+                break
+        assert live.core.stats()[counter] >= before[counter] + 5
+        assert live.core.stats()[other] == before[other]
+
+    try:
+        busy = live.connect()
+        write_until("own_syncs", "awaited_syncs")
+        live.ask(live.connect(), b"PING\r\n")  # an idle one: it may ask again at any time
+        write_until("awaited_syncs", "own_syncs")
+    finally:
+        live.close()
+
+
 def test_a_lone_client_is_synced_by_the_loop_and_a_herd_by_the_thread(live: Live) -> None:
     lone = live.connect()
     for _ in range(20):

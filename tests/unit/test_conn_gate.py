@@ -366,3 +366,113 @@ def test_every_planted_fault_of_the_data_plane_is_noticed() -> None:
         [sys.executable, "-P", str(script)], capture_output=True, text=True, check=False
     )
     assert planted.returncode == 0, planted.stdout + planted.stderr
+
+
+# ---------------------------------------------------------------- the log is behind
+
+
+def fall_behind(bench: Bench, conn: Fed) -> None:
+    """Ask for a change whose frame stays in flight for over two seconds."""
+    conn.feed(b"SCHEDULE h +1h x\r\n")
+    bench.core.commit()
+    for _ in range(4):
+        bench.advance(700)
+    assert bench.core.stats()["writes_paused"] == 1
+
+
+def test_a_log_that_is_behind_holds_back_what_changes_something_and_nothing_else() -> None:
+    bench = Bench()
+    writer, other, reader = bench.open(), bench.open(), bench.open()
+    other.ask("SCHEDULE h now x")
+    fall_behind(bench, writer)
+    for line in (b"SCHEDULE h +1h y", b"LEASE h", b"HANDLER h PAUSE", b"CANCEL 1"):
+        held = bench.open()
+        held.feed(line + b"\r\nPING\r\n")
+        assert held.take() == b"", line
+    for line in (b"PING", b"NONSENSE"):
+        reader.feed(line + b"\r\n")
+        assert reader.take() != b"", line
+    reader.feed(b"HANDLER h\r\nCOUNT\r\n")
+    assert reader.take() == b"", "what reads is run, and waits for what it saw"
+    assert bench.core.stats()["conns_held"] == 4
+    assert bench.core.stats()["queue_age_ms"] >= 2_000
+    bench.settle()
+    assert bench.core.stats()["writes_paused"] == 0
+    assert bench.core.stats()["queue_age_ms"] == 0
+    assert b"$6\r\npaused\r\n:0\r\n" in reader.take(), "run before what was held back"
+
+
+def test_what_was_held_back_goes_on_in_order_when_the_log_has_caught_up() -> None:
+    bench = Bench()
+    writer, held = bench.open(), bench.open()
+    fall_behind(bench, writer)
+    held.feed(b"SCHEDULE h +1h y KEY k\r\nPING\r\nJOB k\r\n")
+    assert held.take() == b""
+    bench.settle()
+    reply = held.take()
+    assert reply.startswith(b"*3\r\n")
+    assert b"+PONG\r\n*62\r\n" in reply
+    assert bench.core.stats()["queue_pauses"] == 1
+    bench.check()
+
+
+def test_a_waiting_lease_is_given_nothing_while_the_log_is_behind() -> None:
+    bench = Bench()
+    writer, waiting = bench.open(), bench.open()
+    writer.ask("SCHEDULE h +2500ms x")
+    waiting.feed(b"LEASE h WAIT 60000\r\n")
+    fall_behind(bench, writer)
+    assert bench.core.engine_figures()["jobs_ready"] == 1
+    assert bench.core.engine_figures()["jobs_leased"] == 0
+    assert bench.core.stats()["conns_waiting"] == 1
+    bench.settle()
+    assert waiting.take().startswith(b"*1\r\n*12\r\n")
+
+
+def test_a_connection_that_goes_while_it_is_held_back_is_forgotten() -> None:
+    bench = Bench()
+    writer, held, eof = bench.open(), bench.open(), bench.open()
+    fall_behind(bench, writer)
+    held.feed(b"SCHEDULE h +1h y\r\n")
+    held.close()
+    eof.feed(b"SCHEDULE h +1h z\r\n")
+    eof.eof()
+    bench.settle()
+    assert eof.take().startswith(b"$10\r\n")
+    assert eof.finished
+    assert bench.core.engine_figures()["jobs_scheduled"] == 2
+    bench.check()
+
+
+# ---------------------------------------------------------------- before AUTH, and errors
+
+
+@pytest.mark.parametrize(
+    ("data", "closes"),
+    [
+        (b"PING " + b"x" * 4_089 + b"\r\n", False),
+        (b"PING " + b"x" * 4_090 + b"\r\n", True),
+        (b"PING " + b"x" * 4_092, True),
+        (b"*2\r\n$4\r\nPING\r\n$16000\r\n" + b"x" * 16_000 + b"\r\n", False),
+        (b"*2\r\n$4\r\nPING\r\n$16384\r\n" + b"x" * 16_384 + b"\r\n", True),
+        (b"*11\r\n", True),
+    ],
+)
+def test_before_auth_lines_and_arrays_are_short(data: bytes, closes: bool) -> None:
+    conn = Bench(auth_required=True).open()
+    conn.feed(data)
+    assert (b"before AUTH" in conn.take()) == closes
+    assert conn.finished == closes
+
+
+def test_every_error_reply_is_counted_by_its_code() -> None:
+    bench = Bench()
+    bench.python = lambda _: b"-WRONGPASS no\r\n"
+    conn = bench.open()
+    for line in ("NONSENSE", "SCHEDULE h", "SCHEDULE h 2027-01-15 x", "AUTH x", 'PING "', "PING"):
+        conn.ask(line)
+    counted = {code: count for code, count in bench.core.errors().items() if count}
+    assert counted == {"UNKNOWN_COMMAND": 1, "SYNTAX": 2, "NAIVE_TIME": 1, "WRONGPASS": 1}
+    bench.python = lambda _: b"-STRANGE no\r\n"
+    conn.ask("AUTH x")
+    assert bench.core.errors()["other"] == 1

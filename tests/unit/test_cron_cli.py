@@ -18,7 +18,7 @@ ENTRY = {
     "state": "active",
     "next_ms": NEXT_MS,
     "after": ["a", "b"],
-    "pause_note": None,
+    "note": None,
 }
 FIRES = [[NEXT_MS, "2026-12-24T09:00:00+01:00", NEXT_MS + 60_000]]
 EXPLAINED = {
@@ -140,7 +140,7 @@ def test_show_prints_every_field_with_times_as_times(server, capsys):
     run(server, "show", "weekly-digest", replies=[ENTRY])
     lines = dict(line.split("\t") for line in capsys.readouterr().out.splitlines())
     assert lines["next_ms"] == "2026-12-24T08:00:00Z"
-    assert (lines["after"], lines["pause_note"]) == ("a, b", "")
+    assert (lines["after"], lines["note"]) == ("a, b", "")
     run(server, "show", "nobody", replies=[None], status=3)
     assert "'nobody'" in capsys.readouterr().err
 

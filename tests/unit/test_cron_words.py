@@ -1,12 +1,14 @@
 """CRON SET's words: what the client writes the server reads, and every refusal is of use."""
 
 from datetime import UTC, datetime, timedelta
+from unittest.mock import Mock
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from server.answers import RefusedError
+from server.cron_show import definition_of, schedule_map
 from server.cron_words import Retrying, Spec, read_spec
 from server.words import Moment, Words
 from tests.fed import Bench
@@ -128,6 +130,17 @@ def test_a_backoff_and_the_rest_of_the_job_options_arrive():
     assert read(Definition(name="n", rule="@daily", handler="h").words()).dry is False
 
 
+def test_a_backoff_without_a_cap_is_capped_at_an_hour_or_at_its_base():
+    for base_ms, max_ms in ((1_000, 3_600_000), (7_200_000, 7_200_000)):
+        spec = wire(f"n @daily h {{}} BACKOFF fixed {base_ms}")
+        assert spec.backoff == Retrying(kind="fixed", base_ms=base_ms, max_ms=max_ms)
+
+
+def test_a_name_that_is_waited_for_twice_is_sent_once():
+    definition = Definition(name="n", rule="-", handler="h", options={"after": ["a", "b", "a"]})
+    assert read(definition.words()).after == ("a", "b")
+
+
 def test_every_option_is_read_whatever_its_case_and_order():
     spec = wire(
         "n @daily h {} group g TIMEOUT 0 after 2 a b catchup all max 5 window 9 Dst literal"
@@ -205,6 +218,8 @@ def test_a_refusal_names_the_field_the_value_and_what_to_write(line, code, value
         ([b"", b"@daily", b"h", b"{}"], "LIMIT", "0 bytes, not 1..160"),
         (["日".encode() * 54, b"@daily", b"h", b"{}"], "LIMIT", "162 bytes, not 1..160"),
         ([b"n", b"x" * 257, b"h", b"{}"], "LIMIT", "257 bytes, not 1..256"),
+        ([b"n", b"@daily", b" h", b"{}"], "SYNTAX", "a blank at an end"),
+        ([b"n", b"@daily", b"h ", b"{}"], "SYNTAX", "a blank at an end"),
         ([b"n", b"@daily", b"h", b"x" * 65_537], "LIMIT", "65537 bytes, the limit is 65536"),
         ([b"n", b"@daily", b"h", b"{}", b"META", b"x" * 1025], "LIMIT", "META has 1025 bytes"),
     ],
@@ -260,3 +275,42 @@ def test_the_core_tells_who_is_served():
     conn.ask("SCHEDULE a now x")
     conn.ask("LEASE a")
     assert bench.core.served(b"a")
+
+
+def test_a_definition_is_shown_as_it_was_said():
+    """Every option that CRON SET takes stands in CRON GET's map."""
+    spec = wire(
+        "n @hourly h pay TZ Europe/Rome JITTER 1 OVERLAP allow CATCHUP all WINDOW 2 MAX 3 "
+        "AFTER 1 a AFTERRULE all_done DATE exact DAG d START 1800000000000 END +5s MAXRUNS 4 "
+        "DST literal PRIORITY 5 RETRIES 6 LOST 7 BACKOFF linear 8 9 LEASE 10 TIMEOUT 0 "
+        "EXPIRE +11 META m GROUP g"
+    )
+    assert defined(spec) == {
+        "name": "n",
+        "rule": "@hourly", "tz": "Europe/Rome", "dst": "literal", "handler": "h", "payload": b"pay",
+        "jitter_ms": 1, "overlap": "allow", "catch_up": "all", "window_ms": 2, "catch_up_max": 3,
+        "after": ["a"], "after_rule": "all_done", "date": "exact", "dag": "d",
+        "start_ms": 1_800_000_000_000, "end_ms": 1_800_000_005_000, "max_runs": 4, "priority": 5,
+        "retries": 6, "lost_max": 7, "backoff": "linear", "backoff_base_ms": 8, "backoff_max_ms": 9,
+        "lease_ms": 10, "timeout_ms": 0, "expire_ms": 11, "meta": b"m", "group": "g",
+    }  # fmt: skip
+
+
+def defined(spec):
+    """Return what CRON GET shows of a definition, without what became of it."""
+    row = Mock(definition=definition_of(spec, 1_800_000_000_000))
+    return {
+        name: value
+        for name, value in schedule_map(row).items()
+        if not isinstance(value, Mock) and name != "served"
+    }
+
+
+def test_what_was_not_said_is_shown_as_nil_or_as_the_default_that_holds():
+    shown = defined(wire("n @hourly h {}"))
+    assert (shown["tz"], shown["overlap"], shown["catch_up"]) == ("UTC", "skip", "latest")
+    nil = {name for name, value in shown.items() if value is None}
+    assert nil == {
+        "window_ms", "dag", "start_ms", "end_ms", "max_runs", "retries", "lost_max", "backoff",
+        "backoff_base_ms", "backoff_max_ms", "lease_ms", "timeout_ms", "expire_ms", "meta", "group",
+    }  # fmt: skip

@@ -112,7 +112,8 @@ def test_a_new_store_is_private_and_keeps_its_name(tmp_path):
     assert stat.S_IMODE(path.stat().st_mode) == 0o700
     assert stat.S_IMODE((path / "IDENT").stat().st_mode) == 0o600
     assert (path / "LOCK").read_text() == f"{os.getpid()}\n"
-    assert sorted(p.name for p in path.iterdir()) == ["IDENT", "LOCK", "MARK", "wal"]
+    names = ["IDENT", "LOCK", "MANIFEST", "MARK", "snap", "wal"]
+    assert sorted(p.name for p in path.iterdir()) == names
     store.close()
     again = directory.open_directory(RealDisk(), str(path), new_uuid=bytes(16), wall_ms=9)
     assert again.ident.uuid == UUID

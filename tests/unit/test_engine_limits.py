@@ -1,7 +1,10 @@
 """Each limit of the engine is met with a named error, and what must go on goes on."""
 
+from dataclasses import replace
+
 from tests.asking import ask, code, codes, job, lease, leased, pass_time, schedule
-from tests.fed import Bench
+from tests.fed import TERM, Bench
+from wheel.engine.core import Core
 from wheel.wire import encode_command
 
 
@@ -59,6 +62,24 @@ def test_a_full_table_of_handlers_is_named_and_the_old_ones_work() -> None:
     lease(conn, "h6499*")
     assert ask(conn, "LEASE *") == []
     bench.check()
+
+
+def test_a_full_table_of_policies_is_named_and_the_old_ones_work() -> None:
+    bench = Bench(jobs_max=70_000)
+    conn = bench.open()
+    for lost in range(66):
+        conn.feed(
+            b"".join(b"SCHEDULE h +1h x RETRIES %d LOST %d\r\n" % (i, lost) for i in range(1000))
+        )
+        bench.settle()
+        conn.take()
+    before = bench.core.state_hash()
+    reply = conn.ask("SCHEDULE h +1h x RETRIES 999 LOST 999")
+    assert reply.startswith(b"-LIMIT ")
+    assert b"policies" in reply
+    assert bench.core.state_hash() == before
+    assert bench.core.engine_figures()["policies_count"] == 65_000
+    schedule(conn, "h now x RETRIES 5 LOST 5")
 
 
 def test_one_lease_carries_at_most_256_kib_and_at_least_one_job() -> None:
@@ -146,3 +167,95 @@ def test_a_frame_forgets_as_many_ended_jobs_live_as_when_it_is_replayed() -> Non
     schedule(conn, "h +9h one")
     assert bench.core.engine_figures()["ended_count"] == count - 16 * 1024
     bench.check()
+
+
+def test_without_memory_time_goes_on_jobs_expire_and_leases_are_lost() -> None:
+    bench = Bench(maxmemory_bytes=1 << 20)
+    conn = bench.open()
+    expiring = schedule(conn, f"e +1h {'x' * 1000} EXPIRE +2h")
+    schedule(conn, f"l now {'x' * 1000} LEASE 1000 TIMEOUT 0")
+    schedule(conn, f"t now {'x' * 1000} LEASE 60000 TIMEOUT 2000 RETRIES 0")
+    lease(conn, "l")
+    lease(conn, "t")
+    while code(ask(conn, f"SCHEDULE h +1d {'x' * 4000}")) != "OOM":
+        pass
+    pass_time(bench, 5_000)
+    assert ask(conn, "COUNT STATE leased") == 0
+    assert ask(conn, "COUNT STATE dead") == 1, "its time was over, and it had no retry"
+    assert ask(conn, "COUNT HANDLER l STATE ready") == 1
+    pass_time(bench, 2 * 3_600_000 + 10_000)
+    assert job(conn, expiring)["state"] == b"expired"
+    bench.check()
+
+
+def test_dead_list_keeps_the_newest_up_to_its_number_and_its_age() -> None:
+    bench = Bench(dead_max=5, dead_kept_ms=60_000)
+    conn = bench.open()
+    ids = [schedule(conn, "h now x") for _ in range(9)]
+    for _ in ids:
+        assert code(ask(conn, f"FAIL {lease(conn, 'h')} DEAD")) == "DEAD"
+    kept = ask(conn, "COUNT STATE dead")
+    assert isinstance(kept, int)
+    assert kept in (5, 6)
+    assert [ask(conn, f"JOB {name}") is not None for name in ids] == [False] * (9 - kept) + [
+        True
+    ] * kept
+    pass_time(bench, 60_001)
+    schedule(conn, "h now x")
+    assert ask(conn, "COUNT STATE dead") == 0
+    assert bench.core.engine_figures()["dead_dropped"] == 9
+    bench.check()
+
+
+def test_full_ended_ring_forgets_the_oldest_and_counts_them() -> None:
+    bench = Bench(ended_max=100)
+    conn = bench.open()
+    receipts = []
+    for _ in range(300):
+        schedule(conn, "h now x")
+        receipts.append(lease(conn, "h"))
+        assert codes(ask(conn, f"ACK {receipts[-1]}")) == ["OK"]
+    figures = bench.core.engine_figures()
+    assert figures["ended_count"] <= 100
+    assert figures["ring_dropped"] == 300 - figures["ended_count"]
+    assert codes(ask(conn, f"ACK {receipts[-1]}")) == ["ALREADY"]
+    assert codes(ask(conn, f"ACK {receipts[0]}")) != ["ALREADY"], "forgotten before its hour"
+    bench.check()
+
+
+def test_full_ring_of_once_tokens_forgets_the_oldest_and_counts_them() -> None:
+    bench = Bench(once_max=100)
+    conn = bench.open()
+    ids = [schedule(conn, f"h +1h x ONCE t{number}") for number in range(300)]
+    figures = bench.core.engine_figures()
+    assert figures["once_count"] <= 100
+    assert figures["once_dropped"] == 300 - figures["once_count"]
+    assert schedule(conn, "h +1h x ONCE t299") == ids[299]
+    assert schedule(conn, "h +1h x ONCE t0") != ids[0]
+    bench.check()
+
+
+def test_lower_limits_after_a_restart_are_kept_from_the_next_change_on() -> None:
+    """Apply reads no option: the replay under other limits makes the same state first."""
+    bench = Bench()
+    conn = bench.open()
+    for number in range(300):
+        schedule(conn, f"h now x ONCE t{number}")
+        assert codes(ask(conn, f"ACK {lease(conn, 'h')}")) == ["OK"]
+    for _ in range(20):
+        schedule(conn, "h now x")
+        assert code(ask(conn, f"FAIL {lease(conn, 'h')} DEAD")) == "DEAD"
+    bench.options = replace(bench.options, dead_max=5, ended_max=64, once_max=64)
+    bench.check()
+    with Core(bench.options) as core:
+        for frame in bench.frames:
+            core.replay(frame, term=TERM)
+        core.start(term=TERM + 1, rel_ms=bench.wall_ms, clocks=bench.clocks())
+        bench.core = core
+        conn = bench.open()
+        schedule(conn, "h now x")
+        figures = core.engine_figures()
+        assert figures["jobs_dead"] <= 6
+        assert figures["ended_count"] <= 64
+        assert figures["once_count"] <= 65
+        assert core.check() == 0

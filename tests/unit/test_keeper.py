@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 import pytest
 
-from server.keeper import Keeper
+from server.keeper import Keeper, Room
 from tests.fakes import Lines, StandingClock
 from wal.errors import DiskFullError
 
@@ -24,6 +24,8 @@ class Figures:
     marked_lsn: int = 0
     rotations: int = 0
     prepared: bool = True
+    offset: int = 4096
+    segment_bytes: int = 4 << 20
 
 
 class CountingLog:
@@ -40,7 +42,7 @@ class CountingLog:
 
     def prepare(self):
         self.prepared.put(self.room)
-        self.figures = replace(self.figures, prepared=self.room)
+        self.figures = replace(self.figures, prepared=self.room or self.figures.prepared)
         if not self.room:
             raise DiskFullError("no room for the next segment")
 
@@ -142,8 +144,43 @@ def test_full_disk_is_said_once_tried_again_and_its_end_is_said(made, monkeypatc
     append(log, keeper, 1)
     log.marks.get(timeout=DEADLINE_S)
     assert lines.events == ["disk_filled", "disk_freed"]
-    assert log.rooms == [False, True]
+    assert log.rooms == [Room.TIGHT, Room.OK]
     assert not keeper.disk_full
+
+
+def test_little_room_is_told_while_the_disk_is_full_and_its_end_when_it_is_not(made):
+    """A quarter of a segment, in the current one and the one in reserve together."""
+    keeper, log, _, _, clock = made
+    log.room = False
+    keeper.start()
+    told = []
+    for offset, prepared in ((4_100_000, True), (3_100_000, False), (3_200_000, False)):
+        append(log, keeper, offset, offset=offset, prepared=prepared)
+        log.marks.get(timeout=DEADLINE_S)
+        told.append(list(log.rooms))
+    assert told == [[Room.TIGHT], [Room.TIGHT], [Room.TIGHT, Room.LOW]]
+    append(log, keeper, 4_000_000, offset=4_000_000)
+    log.marks.get(timeout=DEADLINE_S)
+    assert keeper.room is Room.FULL
+    log.room = True
+    clock.now_ns += 2_000_000_000
+    append(log, keeper, 4_000_001)
+    while log.rooms[-1] is not Room.OK:
+        log.prepared.get(timeout=DEADLINE_S)
+
+
+def test_a_full_disk_is_tried_again_each_second_though_the_log_moves_all_the_time(made):
+    keeper, log, _, _, clock = made
+    log.room = False
+    log.grow = 1 << 30
+    keeper.start()
+    assert log.prepared.get(timeout=DEADLINE_S) is False
+    keeper.moved()
+    for _ in range(5):
+        assert log.looks.acquire(timeout=DEADLINE_S)
+    assert log.prepared.empty()
+    clock.now_ns = 1_000_000_000
+    assert log.prepared.get(timeout=DEADLINE_S) is False
 
 
 def test_failed_log_is_told_to_the_loop(made):

@@ -1,13 +1,15 @@
 """Any allocation may fail: nothing breaks, and a command that was refused has changed nothing."""
 
 from collections.abc import Callable
+from contextlib import suppress
 
 import pytest
 from _wheeld import lib
 
-from tests.fed import Bench, Fed
+from tests.fed import TERM, Bench, Fed
+from wheel.engine.core import Core, command_table, rights_table
 from wheel.engine.records import Kind, Record, encode
-from wheel.errors import CoreMemoryError
+from wheel.errors import CoreError, CoreMemoryError
 from wheel.wire import encode_command
 
 FAILURES_MAX = 200  # no command makes so many allocations
@@ -57,6 +59,24 @@ COMMANDS = [
     f"PING {'p' * 5000}",
     "NOSUCH",
 ]
+# What Python answers: C keeps the arguments for it, and its reply.
+BY_PYTHON = [
+    "HELLO 3 AUTH user token SETNAME me",
+    "AUTH user token",
+    "QUIT",
+    "RESET",
+    "SELECT 0",
+    "CLIENT SETNAME me",
+    "COMMAND DOCS",
+    "INFO limits",
+    "CONFIG GET *",
+    "TIME",
+    "CLOCK ACCEPT",
+    "SHUTDOWN",
+    "SAVE",
+    "BACKUP START",
+    "CRON LIST",
+]
 
 
 def fail_allocation(number: int) -> int:
@@ -97,6 +117,64 @@ def run_failing(conn: Fed, data: bytes, n: int) -> int:
     finally:
         made = fail_allocation(0)
     return made
+
+
+def test_every_command_of_the_table_is_tried() -> None:
+    tried = {line.split()[0] for line in COMMANDS + BY_PYTHON}
+    table = {command.name for command in command_table()} | {
+        right.command for right in rights_table()
+    }
+    assert table - tried == set()
+    assert tried - table == {"NOSUCH"}
+
+
+@pytest.mark.parametrize("line", BY_PYTHON, ids=[line[:40] for line in BY_PYTHON])
+def test_a_command_for_python_that_meets_no_memory_closes_its_connection_at_most(line: str) -> None:
+    def attempt(n: int) -> bool:
+        bench, _receipt = prepared()
+        conn, other = bench.open(), bench.open()
+        before = bench.core.state_hash()
+        fail_allocation(n)
+        try:
+            conn.feed(line.encode() + b"\r\n")
+            while (command := bench.core.slow_next()) is not None:
+                with suppress(CoreMemoryError):
+                    bench.core.slow_reply(command.handle, b"$3000\r\n" + b"r" * 3002, gated=True)
+            bench.core.commit()
+        finally:
+            made = fail_allocation(0)
+        assert bench.core.check() == 0
+        assert bench.core.state_hash() == before
+        assert other.ask("PING") == b"+PONG\r\n"
+        conn.close()
+        bench.check()
+        bench.core.close()
+        return made >= n
+
+    assert until_nothing_fails(attempt) >= 1
+
+
+def test_a_start_that_meets_no_memory_says_so_and_the_next_one_is_whole() -> None:
+    """Making a core, replaying into it, starting it: each allocation of them."""
+    bench, _receipt = prepared()
+    frames, state = list(bench.frames), bench.core.state_hash()
+
+    def attempt(n: int) -> bool:
+        fail_allocation(n)
+        try:
+            with Core(bench.options) as core:
+                for frame in frames:
+                    core.replay(frame, term=TERM)
+                core.start(term=TERM + 1, rel_ms=bench.wall_ms, clocks=bench.clocks())
+                made = fail_allocation(0)
+                assert core.check() == 0
+                assert core.state_hash() == state
+                return made >= n
+        except CoreError:
+            return fail_allocation(0) >= n
+
+    assert until_nothing_fails(attempt) > 10
+    bench.core.close()
 
 
 @pytest.mark.parametrize("line", COMMANDS, ids=[line[:40] for line in COMMANDS])

@@ -543,7 +543,7 @@ def test_a_long_commit_queue_pauses_reading_until_it_is_short_again(server: Serv
                 left[i] = left[i][client.socket.send(left[i]) :] if left[i] else b""
 
     rounds = 0
-    while not server.stat("reading_paused"):
+    while not server.stat("writes_paused"):
         rounds += 1
         assert rounds < 20_000
         send()
@@ -562,7 +562,7 @@ def test_a_long_commit_queue_pauses_reading_until_it_is_short_again(server: Serv
         server.round(1)
         for client in clients:
             client.pull()
-    assert not server.stat("reading_paused")
+    assert not server.stat("writes_paused")
 
 
 # ---------------------------------------------------------------- stop

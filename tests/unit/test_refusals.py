@@ -32,7 +32,7 @@ FAILED = LogFailedError(
         (ReplayError(CoreMemoryError("x"), segment=1, offset_bytes=4096, lsn=7), 78),
         (CoreMemoryError("x"), 78),
         (PermissionError(errno.EACCES, "Permission denied", "/srv/wheeld"), 78),
-        (OSError(errno.EROFS, "Read-only file system", "/srv/wheeld"), 78),
+        (OSError(errno.EROFS, "Read-only file system", "/srv/wheeld"), 74),
         (OSError(errno.EIO, "Input/output error", "/srv/wheeld/MARK"), 74),
         (OSError(errno.ENOSPC, "No space left on device"), 74),
         (FAILED, 74),

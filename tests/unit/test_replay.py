@@ -71,6 +71,9 @@ class FakeStore:
         self.chunks = chunks
         self.frames = frames
 
+    def load(self):
+        return iter(())
+
     def replay(self):
         lsn = 1
         for number in range(self.chunks):

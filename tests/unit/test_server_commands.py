@@ -85,7 +85,7 @@ def test_verify_changes_nothing(capsys, data):
 
 def test_verify_of_no_folder_is_refused_and_makes_none(capsys, tmp_path):
     status, _, err = shell(capsys, wal_group, "verify", tmp_path / "none")
-    assert status == 1
+    assert status == 3
     assert "none" in err
     assert not (tmp_path / "none").exists()
 

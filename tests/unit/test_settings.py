@@ -14,7 +14,7 @@ from server.settings import (
     Fsync,
     Settings,
     SettingsError,
-    default_clients_max,
+    allowed_clients_max,
     default_data,
     default_memory_bytes_max,
     is_loopback,
@@ -126,9 +126,12 @@ def test_fsync_modes_have_the_numbers_of_the_log_format():
 
 
 def test_clients_leave_descriptors_for_the_log():
-    assert default_clients_max(1024) == 960
-    assert default_clients_max(1 << 20) == CLIENTS_MAX_DEFAULT
-    assert default_clients_max(10) == 1
+    assert allowed_clients_max(None, 1024) == 960
+    assert allowed_clients_max(None, 1 << 20) == CLIENTS_MAX_DEFAULT
+    assert allowed_clients_max(None, 10) == 1
+    assert allowed_clients_max(5, 1024) == 5
+    assert allowed_clients_max(50_000, 1 << 20) == 50_000
+    assert allowed_clients_max(50_000, 1024) == 960
 
 
 def test_memory_is_a_share_of_the_smallest_limit():

@@ -1,6 +1,7 @@
 """What Python decides goes in whole or not at all; what it must know waits until it was seen."""
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import pytest
 
@@ -89,7 +90,7 @@ def test_a_lease_tells_the_run_its_time_and_its_date(
     bench: Bench, conn: Fed, owner: bytes, run: tuple[bytes, int | None, bytes | None]
 ) -> None:
     [job_id] = submit(bench, owned(owner=owner))
-    [leased] = asking.ask(conn, "LEASE h")
+    leased = asking.leased(asking.ask(conn, "LEASE h"))
     assert leased[11] == list(run)
     shown = asking.job(conn, str(job_id))
     assert (shown["run"], shown["date"]) == (run[0], run[2])
@@ -97,7 +98,7 @@ def test_a_lease_tells_the_run_its_time_and_its_date(
 
 def test_a_job_of_nobody_has_no_run(bench: Bench, conn: Fed) -> None:
     [job_id] = submit(bench, created())
-    [leased] = asking.ask(conn, "LEASE h")
+    leased = asking.leased(asking.ask(conn, "LEASE h"))
     assert leased[11] is None
     shown = asking.job(conn, str(job_id))
     assert (shown["run"], shown["date"]) == (None, None)
@@ -391,3 +392,117 @@ def test_jobs_are_refused_while_the_disk_has_no_segment_ahead(bench: Bench) -> N
     submit(bench, Record(kind=Kind.PUT, reason=1, name=b"k", blob=b"v"))
     bench.core.set_disk_room(DiskRoom.OK)
     assert len(bench.core.submit(encode(created()))) == 1
+
+
+def test_a_full_table_of_entries_changes_nothing(bench: Bench) -> None:
+    entry = encode(Record(kind=Kind.PUT, reason=1, name=b"--------"))
+    head, tail = entry.split(b"--------")
+
+    def entries(first: int, end: int) -> bytes:
+        return b"".join(b"%s%08d%s" % (head, number, tail) for number in range(first, end))
+
+    step = 1 << 15
+    for first in range(0, 1 << 20, step):
+        bench.core.submit(entries(first, first + step))
+        bench.settle()
+    before = bench.core.state_hash()
+    with pytest.raises(CoreMemoryError):
+        bench.core.submit(entries(1 << 20, (1 << 20) + 1))
+    assert bench.core.state_hash() == before
+    assert bench.core.engine_figures()["table_count"] == 1 << 20
+    submit(bench, Record(kind=Kind.PUT, reason=1, name=b"00000007", blob=b"changed"))
+    submit(bench, Record(kind=Kind.DEL, reason=1, name=b"00000007"), created())
+    submit(bench, Record(kind=Kind.PUT, reason=1, name=b"new"))
+
+
+# ------------------------------------------------------------------------------ for schedules
+
+
+def test_one_entry_of_the_table_is_found_by_its_key(bench: Bench) -> None:
+    submit(
+        bench,
+        Record(kind=Kind.PUT, reason=1, name=b"a", blob=b"1"),
+        Record(kind=Kind.PUT, reason=2, name=b"a"),
+    )
+    assert bench.core.table_get(1, b"a") == b"1"
+    assert bench.core.table_get(2, b"a") == b""
+    assert bench.core.table_get(3, b"a") is None
+    submit(bench, Record(kind=Kind.DEL, reason=1, name=b"a"))
+    assert bench.core.table_get(1, b"a") is None
+
+
+def test_owned_jobs_are_found_by_a_walk_whatever_their_state(bench: Bench, conn: Fed) -> None:
+    for _ in range(3):
+        bench.open().feed(b"SCHEDULE h +1h x\r\n" * 3000)
+        bench.settle()
+    ready, held, later = submit(
+        bench,
+        owned(owner=b"n@2027-01-15T08:00:00Z\n1\nd"),
+        owned(owner=b"m@2027-01-15T08:00:00Z", flags=Flag.HELD),
+        owned(owner=b"m@2027-01-15T09:00:00Z", due_ms=WALL_MS + 5000),
+    )
+    receipt(conn, "h")
+    found = {job.id: job for job in bench.core.owned() if job}
+    assert {job_id: job.state for job_id, job in found.items()} == {
+        ready: State.LEASED,
+        held: State.HELD,
+        later: State.SCHEDULED,
+    }
+    assert found[ready].owner == b"n@2027-01-15T08:00:00Z\n1\nd"
+    assert (found[ready].due_ms, found[later].due_ms) == (WALL_MS, WALL_MS + 5000)
+    assert None in list(bench.core.owned()), "the walk pauses now and then"
+    assert bench.core.job_state(ready) == State.LEASED
+    assert bench.core.job_state(1) == State.UNKNOWN
+
+
+def test_an_ended_job_keeps_its_result_and_says_when_its_last_attempt_began(
+    bench: Bench, conn: Fed
+) -> None:
+    submit(bench, owned())
+    conn.ask(f"FAIL {receipt(conn, 'h')} IN 500 ERROR first")
+    bench.advance(1000)
+    conn.ask(f"DONE {receipt(conn, 'h')} result")
+    for _ in range(2):
+        [record] = bench.core.ended()
+        assert (record.text, record.failures, record.lost) == (b"result", 1, 0)
+        assert (record.due_ms, record.at_ms) == (WALL_MS + 1000, WALL_MS + 1000)
+        restart(bench)
+
+
+def test_alarms_ring_on_their_own_axis(bench: Bench) -> None:
+    core = bench.core
+    assert not core.wants_python()
+    core.set_alarms(WALL_MS + 1000, None)
+    bench.advance(999)
+    assert not core.wants_python()
+    bench.wall_ms -= 10_000
+    bench.boot_ms += 5000
+    core.tick(bench.clocks())
+    assert not core.wants_python(), "the wall clock was set back"
+    bench.wall_ms += 10_001
+    core.tick(bench.clocks())
+    assert core.wants_python()
+    core.set_alarms(None, WALL_MS + 7000)
+    assert not core.wants_python()
+    bench.wall_ms += 100_000
+    core.tick(bench.clocks())
+    assert not core.wants_python(), "only the wall clock was set"
+    bench.boot_ms += 2000
+    core.tick(bench.clocks())
+    assert core.wants_python()
+
+
+def test_steps_and_suspends_tell_once_what_they_jumped_over(bench: Bench) -> None:
+    core = bench.core
+    bench.advance(500)
+    assert core.times().wall_jump == core.times().rel_jump == (0, 0)
+    bench.wall_ms += 60_000
+    core.tick(bench.clocks())
+    assert core.times().wall_jump == (WALL_MS + 500, WALL_MS + 60_500)
+    assert core.times().wall_jump == (0, 0)
+    clocks = bench.clocks()
+    core.tick(replace(clocks, wall_ms=clocks.wall_ms + 9000, boot_ms=clocks.boot_ms + 9000))
+    times = core.times()
+    assert times.wall_jump == (WALL_MS + 60_500, WALL_MS + 69_500)
+    assert times.rel_jump == (WALL_MS + 500, WALL_MS + 9500)
+    assert (times.logical_ms, times.rel_ms) == (WALL_MS + 69_500, WALL_MS + 9500)

@@ -13,6 +13,8 @@ Directives, each on a line of its own:
     @resp N          the connection speaks RESP N
     @roles N [GLOBS] it has these roles (bits), for these handlers
 
+In the files cron-*.txt a scheduler stands over the core, and CRON is answered.
+
 ``{j2}`` in an input line stands for the second job id, ``{r2}`` for the second receipt that came
 out of the blocks before it.
 
@@ -29,6 +31,7 @@ from typing import Any
 import pytest
 
 from tests.fed import Bench, Fed
+from tests.scheduled import Scheduling
 
 FOLDER = Path(__file__).parents[1] / "transcripts"
 FILES = sorted(FOLDER.glob("*.txt"))
@@ -48,6 +51,10 @@ class Player:
 
     def __init__(self, name: str) -> None:
         self.bench = Bench(**OPTIONS.get(name, {}))
+        self.scheduling = None
+        if name == "cron":
+            self.scheduling = Scheduling(self.bench)
+            self.bench.python = self.scheduling.answer
         self.conns: dict[str, Fed] = {}
         self.current = "a"
         self.held = False
@@ -70,6 +77,8 @@ class Player:
             self.held = word == "@hold"
         else:
             self.input(self.conns[self.current], word, line)
+        if self.scheduling is not None:
+            self.scheduling.settle()
 
     def input(self, fed: Fed, word: str, line: str) -> None:
         rest = line.removeprefix(word)[1:]
@@ -90,7 +99,11 @@ class Player:
             fed.feed(line.encode() + b"\r\n")
 
     def outputs(self) -> Iterator[str]:
-        asked = [] if self.held else self.bench.settle()
+        if self.scheduling is not None:
+            self.scheduling.settle()
+            asked = []
+        else:
+            asked = [] if self.held else self.bench.settle()
         for arguments in asked:
             yield "(python) " + b" ".join(arguments).decode("latin-1") + "\n"
         for name, fed in sorted(self.conns.items(), key=lambda item: item[0] != self.current):

@@ -118,7 +118,9 @@ def test_command_that_fails_is_answered_logged_and_stops_nobody():
         assert await talk.read() == b"x"
         (line,) = lines.all
         assert line["event"] == "command_failed"
-        assert "oops" in str(line["error"])
+        assert line["error"] == "KeyError"
+        assert "in answer" in str(line["trace"])
+        assert "oops" not in str(line), "it may be a token or a payload"
 
     run(scenario)
 

@@ -40,7 +40,10 @@ def test_server_in_good_order_says_nothing(watched):
         ("foreign", "foreign_protocol_refused"),
         ("refused_full", "clients_refused"),
         ("slow_consumers", "clients_dropped"),
-        ("queue_pauses", "reading_paused"),
+        ("queue_pauses", "changes_held"),
+        ("handshakes_failed", "handshakes_failed"),
+        ("dead_dropped", "dead_jobs_dropped"),
+        ("ended_dropped", "memory_of_ended_jobs_cut"),
     ],
 )
 def test_what_outsiders_cause_is_one_line_a_minute_with_the_count(watched, counter, event):
@@ -70,6 +73,12 @@ def test_steps_and_suspends_are_said_each_time(watched):
         "suspend_noticed",
         "clock_stepped",
     ]
+
+
+def test_log_that_is_stuck_is_said_when_it_starts_and_when_it_ends(watched):
+    assert watched.look(queue_is_red=True) == ["log_stuck"]
+    watched.look(queue_is_red=True)
+    assert watched.look(queue_is_red=False) == ["log_stuck", "log_moved_on"]
 
 
 def test_slow_sync_is_said_when_it_is_the_slowest_so_far(watched):

@@ -15,7 +15,8 @@ from typing import Self
 
 import pytest
 
-from tests.fake_server import STORE, FakeServer, free_port
+from tests.fake_server import STORE, FakeServer
+from tests.ports import free_port
 from wheel.client import Client
 from wheel.errors import InvalidRequest
 from wheel.handlers import App, Fail, Interrupted, Retry, Run, Snooze

@@ -77,6 +77,9 @@ Examples:
 """
 LIST_HEADER: Final = ("NAME", "RULE", "ZONE", "HANDLER", "STATE", "NEXT (UTC)")
 NEXT_HEADER: Final = ("LOCAL", "UTC", "IN")
+MOMENTS: Final = frozenset(
+    "next_ms due_ms start_ms end_ms created_ms changed_ms paused_ms last_success_ms".split()
+)
 SET_HEADER: Final = ("NAME", "WHAT", "VERSION", "NEXT (UTC)")
 
 
@@ -245,16 +248,11 @@ def _value(name: str, value: object) -> str:
     """Return one field for people; a moment is written as one."""
     if value is None:
         return ""
-    if name.endswith("_ms") and name in MOMENTS:
+    if name in MOMENTS:
         return shown_moment(int(str(plain(value))))
     if isinstance(value, list):
         return ", ".join(str(plain(entry)) for entry in cast("list[object]", value))
     return str(plain(value))
-
-
-MOMENTS: Final = frozenset(
-    {"next_ms", "start_ms", "end_ms", "created_ms", "changed_ms", "last_success_ms", "paused_ms"}
-)
 
 
 @cron_group.command("explain", epilog=EXPLAIN_EPILOG, context_settings=CONTEXT)
@@ -262,7 +260,7 @@ MOMENTS: Final = frozenset(
 @click.option("--tz", default="UTC", metavar="ZONE", show_default=True, help="The rule's zone.")
 @click.option("--from", "after", metavar="ISO", help="Begin there; now if not given.")
 @click.option(
-    "--count", type=click.IntRange(1, 1_000), default=3, show_default=True, help="How many times."
+    "--count", type=click.IntRange(1, 100), default=3, show_default=True, help="How many times."
 )
 @click.option("--dst", type=click.Choice(DST_RULES), help="What happens where clocks change.")
 @click.option("--name", help="Of the schedule it is for: what H stands for depends on it.")
@@ -324,7 +322,7 @@ def _print_explained(found: Explanation) -> None:
 @cron_group.command("next", epilog=NEXT_EPILOG, context_settings=CONTEXT)
 @click.argument("name")
 @click.option(
-    "--count", type=click.IntRange(1, 1_000), default=5, show_default=True, help="How many times."
+    "--count", type=click.IntRange(1, 100), default=5, show_default=True, help="How many times."
 )
 @url_option
 @json_option

@@ -117,7 +117,7 @@ def backfill_command(
     url: str | None,
     as_json: bool,
 ) -> None:
-    """Make the runs of NAME from FROM to before TO that are not in its history."""
+    """Make the runs of NAME from FROM to TO that are not in its history."""
     with Client(url) as client:
         made = client.schedule(name).backfill(
             start, end, dry_run=dry_run, reverse=reverse, active=active

@@ -212,7 +212,7 @@ def backfill_command(
     url: str | None,
     as_json: bool,
 ) -> None:
-    """Make the runs from FROM to before TO that are not there, of the tasks that have a rule.
+    """Make the runs from FROM to TO that are not there, of the tasks that have a rule.
 
     The other tasks follow by themselves, each for the date of the run that it waits for.
     """

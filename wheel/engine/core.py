@@ -6,8 +6,6 @@ call after ``close()`` raises TypeError.
 # pyright: basic
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from enum import IntEnum
 from itertools import pairwise
 from types import TracebackType
 from typing import Any, Final, Self
@@ -19,16 +17,36 @@ from wheel.engine.facts import (
     CheckpointState,
     Clocks,
     CommandSyntax,
-    Entry,
+    Commit,
+    CoreOptions,
+    DiskRoom,
     FedOutput,
     Figure,
+    FigureKind,
     Loaded,
     Right,
     Session,
     SlowCommand,
+    Sync,
+    WhenFault,
 )
-from wheel.engine.records import HEADER_BYTES, Record, decode
+from wheel.engine.plane import ControlPlane
 from wheel.errors import CoreError, CoreMemoryError
+
+__all__ = [
+    "Commit",
+    "Core",
+    "CoreOptions",
+    "DiskRoom",
+    "FigureKind",
+    "JobGoneError",
+    "LogStoppedError",
+    "Sync",
+    "WhenFault",
+    "command_table",
+    "parse_when",
+    "rights_table",
+]
 
 NAME_BYTES_MAX: Final = 63  # of a connection's or a user's name
 ROLES_ALL: Final = 31  # WD_ROLES_ALL
@@ -40,82 +58,6 @@ class LogStoppedError(CoreError):
 
 class JobGoneError(CoreError):
     """Something named in a submission is not there, or not in a state that allows it."""
-
-
-class Commit(IntEnum):
-    """Who writes frames, and when; wd_commit.h tells them apart."""
-
-    THREAD = lib.WD_COMMIT_THREAD
-    INLINE = lib.WD_COMMIT_INLINE
-    DRIVEN = lib.WD_COMMIT_DRIVEN
-
-
-class Sync(IntEnum):
-    """When a frame counts as durable: synced (always), or written (interval, off)."""
-
-    ALWAYS = lib.WD_FSYNC_ALWAYS
-    INTERVAL = lib.WD_FSYNC_INTERVAL
-    OFF = lib.WD_FSYNC_OFF
-
-
-class DiskRoom(IntEnum):
-    """How much the disk has left for the log.
-
-    TIGHT: no segment stands ready, no job is taken. LOW: little is left in this one, none is handed
-    out. FULL: next to nothing is left, no record is made; what reads goes on.
-    """
-
-    OK = 0
-    TIGHT = 1
-    LOW = 2
-    FULL = 3
-
-
-class FigureKind(IntEnum):
-    """What the core measures; the unit is in the name."""
-
-    ROUND_CPU_NS = lib.WD_FIGURE_ROUND_CPU_NS
-    SYNC_NS = lib.WD_FIGURE_SYNC_NS
-    LATENESS_US = lib.WD_FIGURE_LATENESS_US
-    BATCH_BYTES = lib.WD_FIGURE_BATCH_BYTES
-    BATCH_RECORDS = lib.WD_FIGURE_BATCH_RECORDS
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CoreOptions:
-    """What a core is made with; nothing of it changes later.
-
-    Attributes:
-        jobs_max: job slots; memory is taken only for those in use.
-        conns_max: connections at once, fed ones included.
-        maxmemory_bytes: SCHEDULE is refused above 85 % of it.
-        payload_bytes_max: of one job, at most 1 MiB.
-        seed: for backoff draws.
-        store: the store's uuid, 16 bytes: keys the hashes of keys and tokens.
-        strict_handlers: refuse jobs for a handler that nobody serves.
-        auth_required: connections start without rights.
-        commit: who writes frames.
-        sync: when they count as durable.
-        gather_us: longest wait behind a commit for its clients to come back, 0 = none.
-        own_sync_us: while the last sync took less, the loop syncs by itself for many who wait.
-        sockets: with epoll and timers; without, connections are fed and time is moved by rounds.
-        hand_clock: time moves by ``tick`` only.
-    """
-
-    jobs_max: int = 1_000_000
-    conns_max: int = 10_000
-    maxmemory_bytes: int = 1 << 30
-    payload_bytes_max: int = 64 * 1024
-    seed: int = 0
-    store: bytes = bytes(16)
-    strict_handlers: bool = False
-    auth_required: bool = False
-    commit: Commit = Commit.THREAD
-    sync: Sync = Sync.ALWAYS
-    gather_us: int = 100
-    own_sync_us: int = 300
-    sockets: bool = True
-    hand_clock: bool = False
 
 
 def _raise(status: int, doing: str) -> None:
@@ -137,7 +79,7 @@ def _need(status: int, doing: str) -> int:
     return status
 
 
-class Core:
+class Core(ControlPlane):
     """A core: engine, connections, and what carries its frames to the log."""
 
     def __init__(self, options: CoreOptions) -> None:
@@ -156,6 +98,8 @@ class Core:
         self._figure = ffi.new("wd_figure *")
         self._stats = ffi.new("wd_core_stats *")
         self._engine = ffi.new("wd_engine_figures *")
+        self._times = ffi.new("wd_core_times *")
+        self._lib, self._ffi, self._need = lib, ffi, _need
 
     def close(self) -> None:
         """Close every connection, wait for the frame in flight, free everything."""
@@ -313,39 +257,6 @@ class Core:
         """Open the gate up to lsn, which is durable now, and end the round."""
         _need(lib.wd_core_batch_durable(self._core, lsn), f"lsn {lsn} as durable")
 
-    # ---------------------------------------------------------------- what Python decided
-
-    def submit(self, ops: bytes) -> list[int]:
-        """Carry out operations (``records.encode``), all of them or none; return ids of new jobs.
-
-        What each kind of record means here stands in ``wd_control.h``. Call ``commit`` behind it.
-
-        Raises:
-            JobGoneError: a job or entry is not there or not in a state that allows it.
-            CoreMemoryError: no room.
-            CoreError: the bytes are no such operations, or more than 2 MiB.
-        """
-        ids = ffi.new("uint64_t[]", len(ops) // HEADER_BYTES + 1)
-        status = lib.wd_core_submit(self._core, ops, len(ops), ids, len(ids), self._u32)
-        _need(status, f"submitting {len(ops)} bytes")
-        return [int(ids[i]) for i in range(int(self._u32[0]))]
-
-    def ended(self, most: int = 1000) -> list[Record]:
-        """Return owned jobs that ended, or were moved, and are not CLOSED yet; oldest first."""
-        status = lib.wd_core_ended(self._core, most, self._bytes, self._size)
-        _need(status, "listing ended jobs")
-        return list(decode(ffi.buffer(self._bytes[0], self._size[0])[:])) if self._size[0] else []
-
-    def table(self) -> Iterator[Entry]:
-        """Yield every entry; nothing may change the table meanwhile."""
-        cursor, found = ffi.new("uint32_t *"), ffi.new("wd_core_entry *")
-        while lib.wd_core_table_next(self._core, cursor, found) == lib.WD_OK:
-            yield Entry(
-                kind=int(found.kind),
-                key=ffi.buffer(found.key, found.key_n)[:],
-                blob=ffi.buffer(found.blob, found.blob_n)[:] if found.blob_n else b"",
-            )
-
     # ---------------------------------------------------------------- commands that Python answers
 
     def slow_next(self) -> SlowCommand | None:
@@ -462,14 +373,8 @@ class Core:
     ) -> None:
         """Change what is given; a connection that is gone is left alone.
 
-        Args:
-            handle: the connection.
-            resp: version of the protocol, 2 or 3.
-            name: what CLIENT shows.
-            user: who is signed in.
-            authed: with every role (True), or none (False).
-            roles: bits of the roles instead, 0 = signed out.
-            globs: with roles: the handlers that they are limited to, with commas between.
+        authed gives every role or none; roles gives these (bits, 0 = signed out), limited to the
+        handlers in globs ("a.*,b"; none = all).
 
         Raises:
             ValueError: a name of more than 63 bytes, or a RESP version other than 2 and 3.
@@ -514,6 +419,14 @@ class Core:
         """Return every counter, gauge and limit by its name in ``wd_core_stats``."""
         lib.wd_core_stats_get(self._core, self._stats)
         return _numbers(self._stats)
+
+    def errors(self) -> dict[str, int]:
+        """Return how many error replies were sent, by their code; "other" = any not listed."""
+        code, count = ffi.new("const char **"), ffi.new("uint64_t *")
+        found: dict[str, int] = {}
+        while lib.wd_core_error_count(self._core, len(found), code, count) == lib.WD_OK:
+            found[_text(code[0])] = int(count[0])
+        return found
 
     def engine_figures(self) -> dict[str, int]:
         """Return the engine's clocks, counters and job counts by their names in wd_control.h."""
@@ -594,14 +507,7 @@ def rights_table() -> list[Right]:
     roles, limited = ffi.new("uint32_t *"), ffi.new("int *")
     found: list[Right] = []
     while lib.wd_core_right(len(found), command, form, roles, limited) == lib.WD_OK:
-        found.append(
-            Right(
-                command=_text(command[0]),
-                form=_text(form[0]),
-                roles=int(roles[0]),
-                limited=bool(limited[0]),
-            )
-        )
+        found.append(Right(_text(command[0]), _text(form[0]), int(roles[0]), bool(limited[0])))
     return found
 
 
@@ -611,15 +517,6 @@ def _short(text: str) -> bytes:
     if len(data) > NAME_BYTES_MAX:
         raise ValueError(f"a name of {len(data)} bytes, at most {NAME_BYTES_MAX} are kept")
     return data
-
-
-class WhenFault(IntEnum):
-    """Why a text is no ``when`` (enum wd_when_error)."""
-
-    SYNTAX = 1
-    NAIVE = 2
-    SECONDS = 3
-    RANGE = 4
 
 
 def parse_when(text: bytes) -> tuple[int, bool] | WhenFault:

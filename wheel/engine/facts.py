@@ -4,6 +4,90 @@ from dataclasses import dataclass
 from enum import IntEnum
 
 
+class Commit(IntEnum):
+    """Who writes frames, and when; wd_commit.h tells them apart."""
+
+    THREAD = 0
+    INLINE = 1
+    DRIVEN = 2
+
+
+class Sync(IntEnum):
+    """When a frame counts as durable: synced (always), or written (interval, off)."""
+
+    ALWAYS = 0
+    INTERVAL = 1
+    OFF = 2
+
+
+class DiskRoom(IntEnum):
+    """How much the disk has left for the log.
+
+    TIGHT: no segment stands ready, no job is taken. LOW: little is left in this one, none is handed
+    out. FULL: next to nothing is left, no record is made; what reads goes on.
+    """
+
+    OK = 0
+    TIGHT = 1
+    LOW = 2
+    FULL = 3
+
+
+class FigureKind(IntEnum):
+    """What the core measures; the unit is in the name."""
+
+    ROUND_CPU_NS = 0
+    SYNC_NS = 1
+    LATENESS_US = 2
+    BATCH_BYTES = 3
+    BATCH_RECORDS = 4
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CoreOptions:
+    """What a core is made with; nothing of it changes later.
+
+    Attributes:
+        jobs_max: job slots; memory is taken only for those in use.
+        conns_max: connections at once, fed ones included.
+        maxmemory_bytes: SCHEDULE is refused above 85 % of it.
+        payload_bytes_max: of one job, at most 1 MiB.
+        seed: for backoff draws.
+        dead_max: dead jobs kept; the oldest goes first.
+        dead_kept_ms: and no longer than this.
+        ended_max: ended jobs remembered, at most 4 Mi.
+        once_max: ONCE tokens remembered, at most 4 Mi.
+        store: the store's uuid, 16 bytes: keys the hashes of keys and tokens.
+        strict_handlers: refuse jobs for a handler that nobody serves.
+        auth_required: connections start without rights.
+        commit: who writes frames.
+        sync: when they count as durable.
+        gather_us: longest wait behind a commit for its clients to come back, 0 = none.
+        own_sync_us: while the last sync took less, the loop syncs by itself for many who wait.
+        sockets: with epoll and timers; without, connections are fed and time is moved by rounds.
+        hand_clock: time moves by ``tick`` only.
+    """
+
+    jobs_max: int = 1_000_000
+    conns_max: int = 10_000
+    maxmemory_bytes: int = 1 << 30
+    payload_bytes_max: int = 64 * 1024
+    seed: int = 0
+    dead_max: int = 1_000_000
+    dead_kept_ms: int = 90 * 24 * 3600 * 1000
+    ended_max: int = 4 << 20
+    once_max: int = 4 << 20
+    store: bytes = bytes(16)
+    strict_handlers: bool = False
+    auth_required: bool = False
+    commit: Commit = Commit.THREAD
+    sync: Sync = Sync.ALWAYS
+    gather_us: int = 100
+    own_sync_us: int = 300
+    sockets: bool = True
+    hand_clock: bool = False
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Clocks:
     """The three clocks at one moment.
@@ -75,6 +159,7 @@ class CheckpointState:
     verified_bytes: int
     slices: int
     slice_ns_max: int
+    slice_cpu_ns_max: int
     scan_ns: int
     took_ns: int
     crc: int
@@ -98,6 +183,43 @@ class Loaded:
     end_lsn: int
     whole: bool
     reached: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Owned:
+    """A job that a schedule owns.
+
+    Attributes:
+        id: of the job.
+        due_ms: on its axis.
+        owner: what it was made with.
+        state: of ``records.State``.
+    """
+
+    id: int
+    due_ms: int
+    owner: bytes
+    state: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Times:
+    """The axes at one moment.
+
+    Attributes:
+        wall_ms: CLOCK_REALTIME.
+        logical_ms: the wall axis's own now: the latest that the wall clock has shown.
+        rel_ms: the axis that nobody sets.
+        wall_jump: what the wall clock jumped over, by a step or a suspend: (from, to], 0 and 0 =
+            nothing.
+        rel_jump: what the rel axis jumped over by a suspend.
+    """
+
+    wall_ms: int
+    logical_ms: int
+    rel_ms: int
+    wall_jump: tuple[int, int] = (0, 0)
+    rel_jump: tuple[int, int] = (0, 0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -193,7 +315,7 @@ class CommandSyntax:
     args_max: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Right:
     """Who may use a command, or a form of it.
 
@@ -208,3 +330,12 @@ class Right:
     form: str
     roles: int
     limited: bool
+
+
+class WhenFault(IntEnum):
+    """Why a text is no ``when`` (enum wd_when_error)."""
+
+    SYNTAX = 1
+    NAIVE = 2
+    SECONDS = 3
+    RANGE = 4

@@ -1,0 +1,235 @@
+"""Schedules on a core whose clock is moved by hand: their size, a midnight, a start, a day.
+
+Everything is measured in a process of its own, so that resident memory is that of the schedules.
+CPU time of the one thread stands for time of the loop: what else the machine does must not count.
+"""
+
+import gc
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Final
+
+from bench.harness import ROOT, BenchError, Result, Scale
+from wheel.engine.core import Commit, Core, CoreOptions
+from wheel.engine.definition import Definition, Overlap
+from wheel.engine.facts import Clocks
+from wheel.engine.scheduler import Scheduler
+from wheel.wire import NotReady, Reply, ReplyReader
+
+COMMAND: Final = "python -m bench.run schedules"
+START_MS: Final = 1_800_000_000_000  # 2027-01-15T08:00:00Z
+DAY_MS: Final = 86_400_000
+TERM: Final = 1
+RUNS_A_DAY: Final = 10
+LEASED_AT_ONCE: Final = 1000
+PATIENCE_S: Final = 3600
+
+
+class Stand:
+    """A core and its scheduler."""
+
+    def __init__(self) -> None:
+        options = CoreOptions(
+            commit=Commit.DRIVEN,
+            sockets=False,
+            hand_clock=True,
+            jobs_max=3_000_000,
+            maxmemory_bytes=16 << 30,
+        )
+        self.core = Core(options)
+        self.now_ms = START_MS
+        self.core.start(term=TERM, rel_ms=START_MS, clocks=self._clocks())
+        self.core.tick(self._clocks())
+        self.scheduler = self.load()
+        self.worker = self.core.fed_open("worker")
+
+    def _clocks(self) -> Clocks:
+        return Clocks(wall_ms=self.now_ms, boot_ms=self.now_ms, mono_ms=self.now_ms)
+
+    def load(self) -> Scheduler:
+        scheduler = Scheduler(self.core, clock_ns=time.thread_time_ns)
+        for _ in scheduler.load():
+            pass
+        return scheduler
+
+    def settle(self) -> None:
+        """Make everything durable, and forget the frames."""
+        self.core.commit()
+        while (batch := self.core.take_batch()) is not None:
+            self.core.batch_durable(batch.lsn)
+
+    def move_to(self, now_ms: int) -> None:
+        self.now_ms = now_ms
+        self.core.tick(self._clocks())
+
+    def lease(self, count: int) -> list[bytes]:
+        """Return the receipts of jobs that are there."""
+        jobs = self.ask(b"LEASE h COUNT %d" % count)
+        if not isinstance(jobs, list):
+            raise BenchError(f"LEASE answered {jobs!r}")
+        receipts = (job[0] for job in jobs if isinstance(job, list))
+        return [receipt for receipt in receipts if isinstance(receipt, bytes)]
+
+    def ask(self, line: bytes) -> Reply:
+        """Return the reply to a worker's line."""
+        self.core.fed_input(self.worker, line + b"\r\n")
+        self.settle()
+        reader = ReplyReader()
+        output = self.core.fed_output(self.worker)
+        reader.feed(output.data)
+        self.core.fed_taken(self.worker, len(output.data))
+        reply = reader.gets()
+        if reply is NotReady.NOT_READY:
+            raise BenchError(f"no reply to {line[:40]!r}")
+        return reply
+
+    def turns(self) -> Iterator[float]:
+        """Take turns until nothing is due; yield what each took, in seconds."""
+        while True:
+            begin_s = time.thread_time()
+            more = self.scheduler.turn().more
+            yield time.thread_time() - begin_s
+            self.settle()
+            self.scheduler.events()
+            if not more:
+                return
+
+
+def resident_bytes() -> int:
+    """Return this process's resident memory."""
+    fields = Path("/proc/self/statm").read_text(encoding="ascii").split()
+    return int(fields[1]) * 4096
+
+
+def midnight(schedules: int) -> dict[str, float]:
+    """Measure many schedules that are due at one midnight."""
+    stand = Stand()
+    gc.collect()
+    before = resident_bytes()
+    slowest_s = total_s = 0.0
+    for i in range(schedules):
+        begin_s = time.thread_time()
+        stand.scheduler.set(
+            Definition(
+                name=f"team-{i % 97}.report-{i:06d}",
+                rule="0 0 * * *",
+                handler="report.build",
+                payload=b'{"tenant": 12345}',
+                tz="Europe/Rome",
+            )
+        )
+        took_s = time.thread_time() - begin_s
+        total_s += took_s
+        slowest_s = max(slowest_s, took_s)
+        if i % 500 == 0:
+            stand.settle()
+    stand.settle()
+    gc.collect()
+    size = (resident_bytes() - before) / schedules
+    gc.freeze()
+    gc.set_threshold(700, 10, 1_000_000_000)  # as the server does
+    begin_s = time.thread_time()
+    stand.load()
+    load_s = time.thread_time() - begin_s
+    due_ms = stand.scheduler.wakes().wall_ms
+    if due_ms is None:
+        raise BenchError("nothing is due")
+    stand.move_to(due_ms)
+    slices = list(stand.turns())
+    runs = stand.scheduler.figures()["schedule_runs_runs_total"]
+    if runs != schedules:
+        raise BenchError(f"{runs} runs of {schedules} schedules")
+    slices.sort()
+    return {
+        "bytes": size,
+        "set_us": total_s / schedules * 1e6,
+        "load_s": load_s,
+        "midnight_s": sum(slices),
+        "slice_p99_ms": slices[len(slices) * 99 // 100] * 1e3,
+        "slice_max_ms": slices[-1] * 1e3,
+    }
+
+
+def day(schedules: int) -> dict[str, float]:
+    """Live through a day of ten runs a schedule, each handed out and acknowledged."""
+    stand = Stand()
+    for i in range(schedules):
+        stand.scheduler.set(
+            Definition(
+                name=f"s{i}",
+                rule=f"{i % 60} */2 * * *",
+                handler="h",
+                max_runs=RUNS_A_DAY,
+                overlap=Overlap.SKIP,
+            )
+        )
+        if i % 500 == 0:
+            stand.settle()
+    begin_s = time.thread_time()
+    end_ms = START_MS + DAY_MS
+    done = 0
+    while True:
+        for _ in stand.turns():
+            pass
+        while True:
+            receipts = stand.lease(LEASED_AT_ONCE)
+            if not receipts:
+                break
+            stand.ask(b"ACK " + b" ".join(receipts))
+            done += len(receipts)
+        for _ in stand.turns():
+            pass
+        due_ms = stand.scheduler.wakes().wall_ms
+        if due_ms is None or due_ms > end_ms:
+            break
+        stand.move_to(due_ms)
+    figures = stand.scheduler.figures()
+    succeeded = figures["schedule_runs_succeeded_total"]
+    if not done == succeeded == schedules * RUNS_A_DAY or stand.core.check():
+        raise BenchError(f"{done} runs done, {succeeded} recorded, of {schedules * RUNS_A_DAY}")
+    return {"day_us": (time.thread_time() - begin_s) / done * 1e6, "runs": float(done)}
+
+
+def _measured(what: str, schedules: int) -> dict[str, float]:
+    words = [sys.executable, "-m", "bench.figures_schedules", what, str(schedules)]
+    done = subprocess.run(
+        words, cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE_S, check=False
+    )
+    if done.returncode:
+        raise BenchError(done.stderr[-300:])
+    found: dict[str, float] = json.loads(done.stdout)
+    return found
+
+
+def run(_folder: Path, scale: Scale) -> list[Result]:
+    """Return size and time of schedules."""
+    many = 200_000 if scale.rounds > 1 else 50_000
+    herd = 50_000
+    scale.progress(f"{many:,} schedules")
+    size = _measured("midnight", many)
+    scale.progress(f"{herd:,} schedules at one midnight")
+    found = _measured("midnight", herd)
+    scale.progress("a day")
+    lived = _measured("day", many if scale.rounds > 1 else 5_000)
+    rows = (
+        (f"memory a schedule, {many:,} of them", size["bytes"], "B", 1200.0),
+        ("setting a schedule", size["set_us"], "us", 500.0),
+        (f"reading {many:,} schedules at a start", size["load_s"], "s", None),
+        (f"{herd:,} runs due at one midnight: CPU", found["midnight_s"], "s", 1.0),
+        ("its slices, p99", found["slice_p99_ms"], "ms", 2.0),
+        ("its slices, longest", found["slice_max_ms"], "ms", None),
+        (f"a day of {lived['runs']:,.0f} runs: CPU a run and job", lived["day_us"], "us", None),
+    )
+    return [
+        Result(figure=figure, value=value, unit=unit, at_most=most, command=COMMAND)
+        for figure, value, unit, most in rows
+    ]
+
+
+if __name__ == "__main__":
+    measure = {"midnight": midnight, "day": day}[sys.argv[1]]
+    print(json.dumps(measure(int(sys.argv[2]))))

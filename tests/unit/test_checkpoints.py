@@ -1,0 +1,334 @@
+"""When checkpoints are made, who waits for which, and what becomes of those that fail.
+
+The log and its files are real, on a simulated disk; the core is a stand-in that writes its file at
+once and says that it is done when the test lets it.
+"""
+
+import asyncio
+from dataclasses import replace
+
+import pytest
+
+from server.checkpoints import HOLDS_MAX, Checkpointer, CheckpointFailedError, Policy
+from tests.ckptkit import write_checkpoint
+from tests.fakes import Lines, StandingClock
+from tests.logkit import DATA, UUID, open_, replayed, start
+from tests.simdisk import SimDisk
+from wal.manifest import Checkpoint
+from wheel.engine.facts import CheckpointPhase, CheckpointState
+from wheel.errors import CoreError
+
+MIB = 1 << 20
+POLICY = Policy(keep=2, log_bytes_min=64 * MIB, segment_bytes=64 * MIB)
+LAST = Checkpoint(start_lsn=5, end_lsn=5, size_bytes=200 * MIB, digest=0, rows=1, seq=1, wall_ms=0)
+IDLE = CheckpointState(**{name: "" if name == "call" else 0 for name in CheckpointState.__slots__})
+
+
+# ---- the policy ----
+
+
+def due(last, log_bytes, segments=1, policy=POLICY):
+    return policy.is_due(last, log_bytes=log_bytes, segments=segments)
+
+
+def test_the_first_is_due_by_the_fixed_size_and_later_ones_by_the_larger_of_it_and_three_quarters():
+    assert not due(None, 64 * MIB)
+    assert due(None, 64 * MIB + 1)
+    assert not due(LAST, 150 * MIB)
+    assert due(LAST, 150 * MIB + 1)
+    assert not due(replace(LAST, size_bytes=MIB), 64 * MIB)
+    assert POLICY.next_at_bytes(LAST) == 150 * MIB
+
+
+def test_a_log_in_very_many_files_is_due_whatever_its_size():
+    assert not due(None, 0, segments=66)
+    assert due(None, 0, segments=67)
+    assert not due(LAST, 0, segments=68)
+    assert due(LAST, 0, segments=69)
+
+
+# ---- making them ----
+
+
+class StandIn:
+    """A core that writes its file when it is told to begin, and ends when it is let."""
+
+    def __init__(self, disk, log):
+        self.disk, self.log = disk, log
+        self.state = IDLE
+        self.done_lsn = 0
+        self.begun = []
+        self.let_go = asyncio.Event()
+        self.let_go.set()
+        self.refuses = self.fails = False
+
+    def lsn(self):
+        return self.done_lsn
+
+    def append(self, data=b"record"):
+        self.done_lsn += 1
+        self.log.append(data, first_lsn=self.done_lsn, records=1, wall_ms=1, rel_ms=1)
+
+    def checkpoint_start(self, path, *, salt, rate_bytes):
+        assert path == f"{DATA}/snap/next.tmp"
+        assert rate_bytes > 0
+        del salt
+        if self.refuses:
+            raise CoreError("one is under way")
+        made = write_checkpoint(
+            self.disk, self.log, uuid=UUID, term=self.log.term, start_lsn=self.done_lsn
+        )
+        self.begun.append(self.done_lsn)
+        self.state = replace(
+            IDLE,
+            phase=CheckpointPhase.DONE,
+            start_lsn=made.start_lsn,
+            end_lsn=made.end_lsn,
+            size_bytes=made.size_bytes,
+            crc=made.digest,
+        )
+        if self.fails:
+            self.state = replace(IDLE, phase=CheckpointPhase.FAILED, error=28, call="pwrite")
+
+    def checkpoint_state(self):
+        if self.let_go.is_set():
+            return self.state
+        return replace(self.state, phase=CheckpointPhase.SCANS)
+
+    def checkpoint_abort(self):
+        self.state = IDLE
+
+
+class Bench:
+    def __init__(self, policy=POLICY):
+        self.disk = SimDisk()
+        store = open_(self.disk)
+        replayed(store)
+        self.log = start(store)
+        self.core = StandIn(self.disk, self.log)
+        self.clock, self.lines = StandingClock(), Lines()
+        self.connected = {1, 2}
+        self.made = Checkpointer(
+            core=self.core,
+            log=self.log,
+            policy=policy,
+            clock=self.clock,
+            logger=self.lines.logger,
+            is_connected=self.connected.__contains__,
+        )
+
+    async def __aenter__(self):
+        self.task = asyncio.ensure_future(self.made.run())
+        return self
+
+    async def __aexit__(self, *_):
+        await self.made.stop()
+        await self.task
+        self.log.close()
+
+    def snaps(self):
+        return sorted(path[-21:-5] for path in self.disk.files() if path.endswith(".snap"))
+
+    def segments(self):
+        return sorted(path for path in self.disk.files() if path.endswith(".wal"))
+
+
+async def until(condition):
+    for _ in range(20_000):
+        if condition():
+            return
+        await asyncio.sleep(0.001)
+    raise AssertionError("it did not come about")
+
+
+def run(test):
+    asyncio.run(asyncio.wait_for(test, 30))
+
+
+def test_save_answers_when_it_is_in_force_and_covers_what_was_there():
+    async def test():
+        async with Bench() as bench:
+            for _ in range(3):
+                bench.core.append()
+            made = await bench.made.save()
+            assert (made.start_lsn, bench.made.newest) == (3, made)
+            assert bench.snaps() == [f"{3:016x}"]
+            again = await bench.made.save()
+            assert again == made, "nothing has changed, so nothing is written"
+            assert bench.core.begun == [3]
+            assert bench.lines.events == ["checkpoint_made"]
+
+    run(test())
+
+
+def test_who_asks_while_one_is_made_waits_for_the_next_and_all_for_the_same():
+    async def test():
+        async with Bench() as bench:
+            bench.core.append()
+            bench.core.let_go.clear()
+            first = bench.made.save()
+            await until(lambda: bench.core.begun)
+            bench.core.append()
+            second, third = bench.made.save(), bench.made.save()
+            bench.core.let_go.set()
+            assert (await first).start_lsn == 1
+            assert (await second) == (await third)
+            assert second.result().start_lsn == 2
+            assert bench.core.begun == [1, 2]
+
+    run(test())
+
+
+def test_one_is_made_by_itself_when_the_log_is_long_enough():
+    async def test():
+        policy = replace(POLICY, log_bytes_min=5_000)
+        async with Bench(policy) as bench:
+            bench.core.append(b"x" * 3000)
+            bench.core.append(b"x" * 3000)
+            await until(lambda: bench.made.newest is not None)
+            assert bench.made.newest.start_lsn == 2
+            assert bench.made.section()["checkpoint_log_bytes"] == 0
+
+    run(test())
+
+
+def test_a_failed_one_is_told_and_tried_again_in_a_minute_and_the_log_is_left_alone():
+    async def test():
+        async with Bench(replace(POLICY, log_bytes_min=1)) as bench:
+            bench.core.fails = True
+            bench.core.append()
+            with pytest.raises(CheckpointFailedError, match="No space left") as failed:
+                await bench.made.save()
+            assert failed.value.code == "ERR"
+            section = bench.made.section()
+            assert (section["checkpoint_alarm"], section["checkpoint_failures"]) == ("failed", 1)
+            assert bench.made._is_due() is False
+            bench.clock.now_ns += 61_000_000_000
+            assert bench.made._is_due() is True
+            bench.core.fails = False
+            bench.core.append()
+            assert (await bench.made.save()).start_lsn == 2
+            assert bench.made.section()["checkpoint_alarm"] == ""
+            assert bench.lines.events == ["checkpoint_failed", "checkpoint_made"]
+
+    run(test())
+
+
+def test_a_core_that_refuses_is_a_failure_too():
+    async def test():
+        async with Bench() as bench:
+            bench.core.refuses = True
+            bench.core.append()
+            with pytest.raises(CheckpointFailedError, match="under way"):
+                await bench.made.save()
+
+    run(test())
+
+
+def test_an_error_of_the_disk_while_it_is_published_is_told_and_the_next_one_works():
+    async def test():
+        async with Bench() as bench:
+            bench.core.append()
+            bench.disk.fault("rename", 1, 5)
+            with pytest.raises(CheckpointFailedError, match="Input/output error"):
+                await bench.made.save()
+            assert bench.made.newest is None
+            assert (await bench.made.save()).start_lsn == 1
+
+    run(test())
+
+
+def test_for_lack_of_room_the_older_generation_goes_first_and_then_none_is_begun():
+    async def test():
+        async with Bench() as bench:
+            for _ in range(2):
+                bench.core.append(b"x" * 3000)
+                await bench.made.save()
+            assert len(bench.made._files.manifest.checkpoints) == 2
+            bench.core.append()
+            bench.disk.free = 100
+            with pytest.raises(CheckpointFailedError) as refused:
+                await bench.made.save()
+            assert refused.value.code == "DISKFULL"
+            assert bench.snaps() == [f"{2:016x}"], "the older generation makes room"
+            section = bench.made.section()
+            assert section["checkpoint_alarm"] == "skipped"
+            assert "100 bytes are free" in section["checkpoint_skipped"]
+            with pytest.raises(CheckpointFailedError):
+                await bench.made.save()
+            assert bench.lines.events.count("checkpoint_skipped") == 1
+            bench.disk.free = 1 << 40
+            assert (await bench.made.save()).start_lsn == 3
+            assert bench.made.section()["checkpoint_alarm"] == ""
+
+    run(test())
+
+
+def test_with_less_room_than_one_takes_only_one_is_kept():
+    async def test():
+        async with Bench() as bench:
+            bench.core.append()
+            size = (await bench.made.save()).size_bytes
+            bench.core.append()
+            bench.disk.free = int(1.2 * size)
+            bench.core.let_go.clear()
+            future = bench.made.save()
+            await until(lambda: len(bench.core.begun) == 2)
+            bench.disk.free = size - 1  # it has taken its room
+            bench.core.let_go.set()
+            assert (await future).start_lsn == 2
+            await until(lambda: bench.snaps() == [f"{2:016x}"])
+
+    run(test())
+
+
+def test_nothing_is_deleted_while_a_connection_holds_the_files():
+    async def test():
+        async with Bench(replace(POLICY, keep=1)) as bench:
+            assert bench.made.hold(1)
+            before = bench.segments()
+            for _ in range(3):
+                for _ in range(3):
+                    bench.core.append(b"x" * 3000)
+                await bench.made.save()
+            assert len(bench.snaps()) == 3
+            assert set(before) <= set(bench.segments())
+            bench.connected.discard(1)  # it is gone without a word
+            bench.made._wake.set()
+            await until(lambda: len(bench.snaps()) == 1)
+            assert not set(before) <= set(bench.segments())
+            assert bench.made.release(1) is False
+
+    run(test())
+
+
+def test_holds_are_few():
+    async def test():
+        async with Bench() as bench:
+            bench.connected.update(range(100))
+            assert [bench.made.hold(i) for i in range(HOLDS_MAX + 1)] == [True] * HOLDS_MAX + [
+                False
+            ]
+            assert bench.made.hold(0), "it holds already"
+            assert bench.made.release(3)
+            assert bench.made.hold(50)
+
+    run(test())
+
+
+def test_a_stop_ends_what_is_made_and_tells_those_who_wait():
+    async def test():
+        bench = Bench()
+        async with bench:
+            bench.core.append()
+            bench.core.let_go.clear()
+            future = bench.made.save()
+            await until(lambda: bench.core.begun)
+            later = bench.made.save()
+        for one in (future, later):
+            with pytest.raises(CheckpointFailedError) as refused:
+                await one
+            assert refused.value.code == "TRYAGAIN"
+        assert bench.lines.events == []
+
+    run(test())

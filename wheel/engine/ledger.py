@@ -1,0 +1,165 @@
+"""What is written down of runs: their records, in each schedule's history.
+
+Nominal times that were dropped one after the other for one reason share a record, so a policy that
+skips a thousand of them leaves one line and not a thousand.
+"""
+
+from collections.abc import Callable
+from typing import Protocol
+
+from wheel.engine import history
+from wheel.engine.catchup import Gap
+from wheel.engine.change import TEXT, Change
+from wheel.engine.definition import TIME_MS_END
+from wheel.engine.entries import Entry
+from wheel.engine.runs import DROPPED, Outcome, RunRecord
+
+
+class Core(Protocol):
+    """What reading texts needs of the core."""
+
+    def table_get(self, kind: int, key: bytes) -> bytes | None:
+        """Return the value of one entry."""
+        ...
+
+
+class Ledger:
+    """Writes records.
+
+    Args:
+        core: has the texts.
+        keep_from_ms: from which nominal time on somebody may still ask for a schedule's outcomes.
+    """
+
+    def __init__(self, core: Core, keep_from_ms: Callable[[str], int | None]) -> None:
+        self._core = core
+        self._keep_from_ms = keep_from_ms
+
+    def drop(
+        self,
+        change: Change,
+        entry: Entry,
+        gap: Gap,
+        outcome: Outcome,
+        *,
+        now_ms: int,
+        tag: str = "",
+        label: str = "",
+    ) -> RunRecord:
+        """Record nominal times that no run is made for; those in a row share a record."""
+        change.edit(entry)
+        items = change.history(entry.name)
+        number = self._joins(entry, items, outcome, gap.reason) if not tag else None
+        record = RunRecord(
+            outcome=outcome,
+            reason=gap.reason,
+            first_ms=gap.first_ms,
+            last_ms=gap.last_ms,
+            count=gap.count,
+            tag=tag,
+            label=label or entry.label(gap.last_ms),
+            ended_ms=now_ms,
+        )
+        if number is not None:
+            old = items.pop(number)
+            record = RunRecord(
+                outcome=outcome,
+                reason=gap.reason,
+                first_ms=old.first_ms,
+                last_ms=gap.last_ms,
+                count=old.count + gap.count,
+                label=record.label,
+                ended_ms=now_ms,
+            )
+        else:
+            change.events.append(
+                (
+                    "run_dropped",
+                    {
+                        "schedule": entry.name,
+                        "outcome": outcome.value,
+                        "reason": gap.reason,
+                        "first_ms": gap.first_ms,
+                        "last_ms": gap.last_ms,
+                        "count": gap.count,
+                    },
+                )
+            )
+        self._append(change, entry, items, history.encode(record), now_ms)
+        if not tag:
+            entry.dropping = True
+        if outcome is Outcome.SKIPPED:
+            entry.skipped += gap.count
+        else:
+            entry.missed += gap.count
+        return record
+
+    @staticmethod
+    def _joins(
+        entry: Entry, items: list[history.Item], outcome: Outcome, reason: str
+    ) -> int | None:
+        """Return the number of the record that the next dropped time joins, if there is one."""
+        if not entry.dropping or entry.rule is None:
+            return None
+        for number in range(len(items) - 1, -1, -1):
+            item = items[number]
+            if item.outcome in DROPPED and not history.tag_of(item):
+                same = item.outcome is outcome and history.reason_of(item) == reason
+                return number if same and not item.by_hand else None
+        return None
+
+    def write(self, change: Change, entry: Entry, record: RunRecord, now_ms: int) -> None:
+        """Record how a run ended; a record of the same run is replaced."""
+        items = change.history(entry.name)
+        for number, item in enumerate(items):
+            if (
+                item.first_ms == record.first_ms
+                and item.count == 1
+                and history.tag_of(item) == record.tag
+            ):
+                if item.text_apart:
+                    change.drop(TEXT, _text_key(entry, item))
+                del items[number]
+                break
+        item = history.encode(record)
+        if item.text_apart:
+            change.put(TEXT, _text_key(entry, item), record.text[: history.TEXT_BYTES_MAX])
+        self._append(change, entry, items, item, now_ms)
+
+    def _append(
+        self,
+        change: Change,
+        entry: Entry,
+        items: list[history.Item],
+        item: history.Item,
+        now_ms: int,
+    ) -> None:
+        items.append(item)
+        keep_from_ms = self._keep_from_ms(entry.name) if entry.linked else None
+        # Who asks takes a decided time without a record for one that succeeded; only a rule has
+        # such times, and only since it is in force.
+        assumed_from_ms = TIME_MS_END if entry.rule is None else entry.since_ms
+        stays, goes = history.trim(
+            items, now_ms=now_ms, keep_from_ms=keep_from_ms, assumed_from_ms=assumed_from_ms
+        )
+        for old in goes:
+            if old.text_apart:
+                change.drop(TEXT, _text_key(entry, old))
+        if goes:
+            change.set_history(entry.name, stays)
+
+    def text_of(self, entry: Entry, item: history.Item) -> bytes:
+        """Return a record's text, wherever it is kept."""
+        if not item.text_apart:
+            return history.decode(item).text
+        return self._core.table_get(TEXT, _text_key(entry, item)) or b""
+
+    def forget_texts(self, change: Change, entry: Entry) -> None:
+        """Delete the texts of a schedule's records."""
+        for item in change.seen_history(entry.name):
+            if item.text_apart:
+                change.drop(TEXT, _text_key(entry, item))
+
+
+def _text_key(entry: Entry, item: history.Item) -> bytes:
+    return f"{entry.name}\n{item.first_ms}{history.tag_of(item)}".encode()
