@@ -15,7 +15,15 @@ from wheel.cron import Parsed, Rule, compile_rule, parse_rule
 from wheel.crondst import GAP_MAX_S
 from wheel.cronfields import DAY, HOUR, MINUTE, WEEKDAY, Field, Item
 from wheel.cronmasks import DAY_S
-from wheel.cronwords import drawn_words, duration_words, join, ordinal, rule_words
+from wheel.cronwords import (
+    ALL_DAYS,
+    ALL_MONTHS,
+    drawn_words,
+    duration_words,
+    join,
+    ordinal,
+    rule_words,
+)
 from wheel.errors import InvalidRequest
 from wheel.zones import LAST_S, Segment, Zone
 
@@ -173,7 +181,9 @@ def _clock_remarks(rule: Rule, now_s: int) -> Iterator[str]:
         return
     touching: list[str] = []
     others: list[Segment] = []
-    at_s, until_s = now_s, min(now_s + _CHANGES_AHEAD_S, LAST_S - 1)
+    every_day = rule.fields.months == ALL_MONTHS and rule.fields.days.mask(0, 31) == ALL_DAYS
+    ahead_s = _SOON_S if every_day else _CHANGES_AHEAD_S
+    at_s, until_s = now_s, min(now_s + ahead_s, LAST_S - 1)
     while len(touching) < _CHANGES_SHOWN:
         change = rule.zone.change_after(at_s, until_s)
         if change is None:

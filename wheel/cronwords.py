@@ -19,6 +19,7 @@ MONTH_NAMES: Final = (
 WEEKDAY_NAMES: Final = "Sunday Monday Tuesday Wednesday Thursday Friday Saturday".split()
 ALL_DAYS: Final = (1 << 32) - 2
 ALL_WEEKDAYS: Final = (1 << 7) - 1
+ALL_MONTHS: Final = (1 << 13) - 2
 CLOCK_TIMES_MAX: Final = 8  # more of them are said as minutes of hours
 
 _UNITS_MS: Final = (
@@ -41,9 +42,8 @@ def rule_words(parsed: Parsed) -> str:
         return "Never by itself: it follows the schedules it comes after"
     fields = compile_fields(parsed.fields)
     parts = [_time(fields), _days(fields)]
-    months = _bits(fields.months)
-    if len(months) < 12:
-        parts.append("in " + _set(months, "month", lambda at: MONTH_NAMES[at - 1]))
+    if fields.months != ALL_MONTHS:
+        parts.append("in " + _set(_bits(fields.months), "month", lambda at: MONTH_NAMES[at - 1]))
     if fields.years is not None:
         years = [year + YEAR_FIRST for year in _bits(fields.years)]
         parts.append("in " + _set(years, "year", str))

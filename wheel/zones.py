@@ -1,7 +1,7 @@
 """Time zones in whole seconds: which offset is in force when, and which moments a local day has.
 
-A zone is looked at in blocks of 2^20 s (12 days). A block is asked of ``zoneinfo`` once, at steps
-of 2^16 s (18 h), and each change between two steps is found by bisection; the tz database has no
+A zone is looked at in blocks of 2^22 s (49 days). A block is asked of ``zoneinfo`` once, at steps
+of 2^18 s (3 days), and each change between two steps is found by bisection; the tz database has no
 two changes of one zone within four days of each other. So the common question, in a block without
 a change, costs one look-up in a dict, and nobody reads the files of the tz database twice.
 
@@ -28,10 +28,10 @@ FIRST_S: Final = -62_100_000_000  # early in the year 2: an offset away from whe
 LAST_S: Final = 7_258_550_400  # 2200-01-07: every local time of 2199 lies before it
 NAME_BYTES_MAX: Final = 64
 
-_BLOCK_BITS: Final = 20
-_PROBE_S: Final = 1 << 16
-_LOOKBACK_S: Final = 1 << 17  # longer than any gap or fold, a day at most
-_BLOCKS_MAX: Final = 8192  # 270 years; a zone that is asked about more starts anew
+_BLOCK_BITS: Final = 22
+_PROBE_S: Final = 1 << 18
+_LOOKBACK_S: Final = 1 << 18  # longer than any gap or fold, a day at most
+_BLOCKS_MAX: Final = 2048  # 270 years; a zone that is asked about more starts anew
 _DAY_S: Final = 86_400
 _HOUR_S: Final = 3_600
 _EPOCH_DAY: Final = date(1970, 1, 1).toordinal()
