@@ -1,8 +1,8 @@
 """When a checkpoint is made, by whom, and what becomes of it.
 
 The core writes it beside its work, slice by slice (csrc/wd_checkpoint.c); this file says when,
-and puts what was written in force on a thread of its own, so that no client waits for a file. A checkpoint
-that comes to nothing is an alarm and no more: the log still has everything, and goes on.
+and puts what was written in force on a thread of its own, so that no client waits for a file. A
+checkpoint that comes to nothing is an alarm and no more: the log still has everything, and goes on.
 
 It is due when the log behind the last one has grown beyond the larger of a fixed size and 0.75 of
 that one's size, which bounds the disk by a multiple of what is live; or when the log has come to
