@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 pytestmark = pytest.mark.skipif(
-    "WHEELD_SANITIZE" in os.environ, reason="not run: built for a sanitizer, which is not what is shipped"
+    "WHEELD_SANITIZE" in os.environ, reason="not run: built for a sanitizer, not as it is shipped"
 )
 
 
