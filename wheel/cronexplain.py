@@ -31,7 +31,7 @@ COUNT_MAX: Final = 1_000
 
 _CHANGES_SHOWN: Final = 2
 _CHANGES_AHEAD_S: Final = 10 * 366 * DAY_S  # rules of one day a year meet a change now and then
-_SOON_S: Final = 400 * DAY_S
+_SOON_S: Final = 800 * DAY_S
 _HERD_RATE: Final = 10  # runs a second that need no jitter
 _JITTERS_S: Final = (10, 30, 60, 120, 300, 600, 900, 1800, 3600)
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)

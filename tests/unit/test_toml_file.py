@@ -1,7 +1,9 @@
 """schedules.toml: what it says, and where each of its faults stands."""
 
+import re
 import tomllib
 from datetime import UTC, datetime
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -182,3 +184,10 @@ def test_moments_of_toml_are_taken_with_their_zone():
         "[schedule.x]\ncron='@daily'\nhandler='h'\nstart = 2026-01-01T00:00:00Z", "f"
     ).entries
     assert entry.definition.options["start"] == datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def test_the_file_in_the_documents_is_one():
+    text = (Path(__file__).parents[2] / "docs" / "schedules.md").read_text()
+    [block] = re.findall(r"^```toml\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
+    found = read_toml(block, "schedules.toml")
+    assert [entry.definition.name for entry in found.entries] == ["shop/digest", "shop/report"]
