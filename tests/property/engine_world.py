@@ -393,7 +393,8 @@ class World:
         if job.expire:
             expected["expire_ms"] = self.model.to_wall(job.expire[0], rel=job.expire[1])
         if job.state == "leased":
-            expected["lease_left_ms"] = job.lease_end_ms - self.model.rel_ms
+            # Over, but not lost yet: in its grace nothing is left of it.
+            expected["lease_left_ms"] = max(0, job.lease_end_ms - self.model.rel_ms)
             expected["worker"] = job.worker.decode() or None
         wrong = {
             name: (got[name], expected[name]) for name in expected if got[name] != expected[name]
