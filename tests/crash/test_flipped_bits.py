@@ -305,7 +305,9 @@ def test_flipped_bit_is_refused_with_its_place_or_loses_nothing(folder, mode, ho
         judge(store, place, bit).partition(":")[0]
         for place, bit in sample(store.disk, random.Random(seed), FLIPS)
     )
-    assert seen["refused"] > FLIPS // 4
+    # How much of an unsynced log MARK covered by then decides between refused and cut.
+    assert mode == "interval" or seen["cut"] == 0
+    assert seen["refused"] + seen["cut"] > FLIPS // 2
     assert seen["nothing lost"] > 0
 
 
