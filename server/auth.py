@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import Final
 
 from server.clock import iso_utc
+from wheel.errors import in_words
 
 LINES_MAX: Final = 1_000  # each sign-in compares with all of them
 TOKEN_BYTES: Final = 32
@@ -248,7 +249,7 @@ def read_tokens(path: Path) -> Tokens:
         with open(descriptor, encoding="utf-8", closefd=False) as file:
             text = file.read()
     except (OSError, UnicodeDecodeError) as error:
-        raise TokenFileError(f"the token file {path} cannot be read: {error}") from error
+        raise TokenFileError(f"the token file {path} cannot be read: {in_words(error)}") from error
     finally:
         os.close(descriptor)
     return parse_tokens(text, str(path))

@@ -13,7 +13,7 @@ from server.listener import ListenError
 from server.replay import LoadError, ReplayError
 from server.settings import SettingsError
 from wal.errors import LogFailedError, RefusedError, WalError
-from wheel.errors import CoreError
+from wheel.errors import CoreError, in_words
 
 EXIT_OK: Final = 0
 EXIT_FAILED: Final = 1
@@ -75,7 +75,7 @@ def refusal(error: Exception, data: Path) -> tuple[int, Fields]:
         }
     if isinstance(error, OSError):
         status = EXIT_IO if error.errno in _DISK else EXIT_CONFIG
-        fields: Fields = {"error": str(error), "file": str(error.filename or data)}
+        fields: Fields = {"error": in_words(error), "file": str(error.filename or data)}
         return status, fields | ({"hint": _hint(error.errno)} if status == EXIT_IO else {})
     status = EXIT_FAILED if isinstance(error, ListenError) else EXIT_CONFIG
     return status, {"error": str(error)}

@@ -15,6 +15,8 @@ from enum import StrEnum
 from pathlib import Path
 from typing import Final
 
+from wheel.errors import in_words
+
 DEFAULT_HOST: Final = "127.0.0.1"
 DEFAULT_PORT: Final = 8463  # T-I-M-E on a phone's keypad
 DEFAULT_TLS_PORT: Final = 8464
@@ -317,7 +319,7 @@ def resolve_listen(host: str, port: int) -> list[tuple[socket.AddressFamily, str
         )
     except OSError as error:
         raise SettingsError(
-            f"the address {host!r} to listen on does not resolve: {error}"
+            f"the address {host!r} to listen on does not resolve: {in_words(error)}"
         ) from error
     addresses = [(family, str(address[0])) for family, _, _, _, address in found]
     return list(dict.fromkeys(addresses))

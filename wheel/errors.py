@@ -185,6 +185,17 @@ _POSITION: Final = re.compile(r"\bat position ([0-9]{1,4})\b")
 _CYCLE: Final = re.compile(r"(.+): each waits for the next\b")
 
 
+def in_words(error: Exception) -> str:
+    """Return an error's text for a person: a system's error as its file and what is wrong.
+
+    ``[Errno 2] No such file or directory: 'x'`` becomes ``x: no such file or directory``.
+    """
+    if not isinstance(error, OSError) or not error.strerror:
+        return str(error)
+    reason = error.strerror[:1].lower() + error.strerror[1:]
+    return f"{error.filename}: {reason}" if error.filename else reason
+
+
 def from_reply(code: str, text: str) -> WheeldError:
     """Return the exception for an error reply.
 

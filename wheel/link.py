@@ -30,6 +30,7 @@ from wheel.errors import (
     UnavailableError,
     WheeldTimeout,
     from_reply,
+    in_words,
 )
 from wheel.system import System
 from wheel.wire import NOT_READY, Reply, ReplyError, ReplyReader, WireError, encode_command
@@ -181,7 +182,9 @@ class Connection:
         except TimeoutError:
             raise self._timeout() from None
         except OSError as error:
-            raise ConnectError(f"{self.address}: the connection broke: {error}") from error
+            raise ConnectError(
+                f"{self.address}: the connection broke: {in_words(error)}"
+            ) from error
 
     def receive(self, deadline: float) -> Reply:
         """Return the next reply; an error reply is returned as a ReplyError.
@@ -274,7 +277,9 @@ class Connection:
         except TimeoutError:
             raise self._timeout() from None
         except OSError as error:
-            raise ConnectError(f"{self.address}: the connection broke: {error}") from error
+            raise ConnectError(
+                f"{self.address}: the connection broke: {in_words(error)}"
+            ) from error
         if not data:
             raise ConnectError(f"{self.address}: the server closed the connection")
         return data
@@ -310,7 +315,7 @@ def connect(address: Address, system: System, *, deadline: float, timeout_s: flo
         connected = socket.create_connection((address.host, address.port), left_s)
     except OSError as error:
         raise ConnectError(
-            f"{address}: cannot connect: {error}; is the server running (`wheeld serve`)?"
+            f"{address}: cannot connect: {in_words(error)}; is the server running (`wheeld serve`)?"
         ) from error
     try:
         connected.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)

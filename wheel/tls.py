@@ -9,7 +9,7 @@ import ssl
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from wheel.errors import AuthError, ConnectError, InvalidRequest
+from wheel.errors import AuthError, ConnectError, InvalidRequest, in_words
 
 if TYPE_CHECKING:
     from wheel.link import Address
@@ -51,7 +51,7 @@ def encrypt(
     except OSError as error:
         connected.close()
         raise ConnectError(
-            f"{address}: no TLS connection: {error}; is that the port of --tls-listen?"
+            f"{address}: no TLS connection: {in_words(error)}; is that the port of --tls-listen?"
         ) from error
 
 

@@ -21,7 +21,7 @@ from wal.verify import grouped
 from wheel.client import Client
 from wheel.commands.lazy import CONTEXT
 from wheel.commands.output import iso, json_option, url_option
-from wheel.errors import CoreError
+from wheel.errors import ConnectError, CoreError, in_words
 from wheel.link import fields, text
 
 EXIT_FAILED: Final = 1
@@ -44,7 +44,7 @@ data_option = click.option(
     "--data",
     envvar="WHEELD_DATA",
     type=click.Path(path_type=Path, file_okay=False),
-    help="The data directory  [default: as for serve]",
+    help="The data directory  [default: the running server's, else as for serve]",
 )
 
 
@@ -59,14 +59,13 @@ def backup_command(target: Path, *, data: Path | None, url: str | None, as_json:
     TARGET is the file to make, or a folder to make one in. This runs on the server's machine, as
     its user: it asks the server (with an admin's token, if there are tokens) for a fresh checkpoint
     and to delete nothing, and then copies the files itself, verifying each byte. When no server
-    runs it holds the lock meanwhile.
+    runs it holds the lock meanwhile. Without --data it copies what the server at --url serves.
 
     Exit status: 0 done, 1 failed, 3 no such data directory, 11 the store is damaged.
     """
     disk, clock = RealDisk(), SystemClock()
-    path = str((data or default_data(os.environ, Path.home())).absolute())
     try:
-        with _held_still(disk, path, url) as durable_lsn:
+        with _held_still(disk, data and data.absolute(), url) as (path, durable_lsn):
             wall_ms = clock.wall_ms()
             file = target.absolute()
             if _is_folder(disk, file):
@@ -74,13 +73,13 @@ def backup_command(target: Path, *, data: Path | None, url: str | None, as_json:
                 file /= f"wheeld-{stamp}.backup"
             made = write_backup(disk, path, str(file), wall_ms=wall_ms, durable_lsn=durable_lsn)
     except FileNotFoundError as error:
-        click.echo(f"Error: {error}", err=True)
+        click.echo(f"Error: {in_words(error)}; --data names the store's directory", err=True)
         return EXIT_NOT_FOUND
     except RefusedError as error:
         click.echo(f"Error: {error}", err=True)
         return EXIT_DAMAGE
     except (OSError, WalError) as error:
-        raise click.ClickException(str(error)) from error
+        raise click.ClickException(in_words(error)) from error
     size_bytes = sum(member.size_bytes for member in made.members)
     if as_json:
         click.echo(json.dumps({"file": str(file), **_facts(made), "size_bytes": size_bytes}))
@@ -97,31 +96,65 @@ def _is_folder(disk: RealDisk, path: Path) -> bool:
 
 
 @contextmanager
-def _held_still(disk: RealDisk, path: str, url: str | None) -> Generator[int | None]:
-    """Yield up to which lsn to copy, while nothing in the data directory is deleted.
+def _held_still(
+    disk: RealDisk, data: Path | None, url: str | None
+) -> Generator[tuple[str, int | None]]:
+    """Yield which data directory to copy and up to which lsn, while nothing in it is deleted.
 
     Raises:
-        BackupError: the server at url serves another data directory.
+        BackupError: the server at url serves another data directory than data, or one that is
+            not on this machine.
+        FileNotFoundError: there is no such directory, and no server that says where its own is.
     """
-    disk.folder_mode(path)
+    if data is None and _answers(url):
+        with _held_by_server(url) as (served, durable_lsn):
+            _require_here(disk, served)
+            yield served, durable_lsn
+        return
+    path = str(data or default_data(os.environ, Path.home()).absolute())
     lock_fd = disk.lock(f"{path}/LOCK") if "IDENT" in disk.names(path) else None
     if lock_fd is not None:
         try:
-            yield None
+            yield path, None
         finally:
             disk.close(lock_fd)
         return
     with Client(url) as client:
         client.execute("PING")  # nobody waits an hour for a server that is not there
-    with Client(url, timeout=CALL_TIMEOUT_S) as client:
-        started = fields(client.execute("BACKUP", "START"))
-        served = text(started["data"])
+    with _held_by_server(url) as (served, durable_lsn):
         if not _is_same(served, path):
             raise BackupError(
                 f"the server there serves {served}, and --data is {path}: name its --url"
             )
-        yield int(text(started["durable_lsn"]))
+        yield path, durable_lsn
+
+
+def _answers(url: str | None) -> bool:
+    """Return whether a server answers at url; one that refuses the token counts as one."""
+    try:
+        with Client(url) as client:
+            client.execute("PING")
+    except ConnectError:
+        return False
+    return True
+
+
+@contextmanager
+def _held_by_server(url: str | None) -> Generator[tuple[str, int]]:
+    """Yield the data directory that the server at url keeps still meanwhile, and its lsn."""
+    with Client(url, timeout=CALL_TIMEOUT_S) as client:
+        started = fields(client.execute("BACKUP", "START"))
+        yield text(started["data"]), int(text(started["durable_lsn"]))
         client.execute("BACKUP", "END")
+
+
+def _require_here(disk: RealDisk, path: str) -> None:
+    try:
+        disk.folder_mode(path)
+    except FileNotFoundError:
+        raise BackupError(
+            f"the server there serves {path}, which is not on this machine: run this on its own"
+        ) from None
 
 
 def _is_same(one: str, other: str) -> bool:
@@ -170,13 +203,13 @@ def restore_command(file: Path, *, target: Path, old: Path | None, as_json: bool
         made = restore(disk, str(path), str(target.absolute()), clock=clock)
         after = what_came_after(disk, str(old.absolute()), made.backup) if old else None
     except FileNotFoundError as error:
-        click.echo(f"Error: {error}", err=True)
+        click.echo(f"Error: {in_words(error)}", err=True)
         return EXIT_NOT_FOUND
     except (BackupError, RefusedError) as error:
         click.echo(f"Error: {error}", err=True)
         return EXIT_DAMAGE
     except (OSError, WalError, CoreError) as error:
-        raise click.ClickException(str(error)) from error
+        raise click.ClickException(in_words(error)) from error
     if as_json:
         document = {
             "data": str(target.absolute()),

@@ -21,6 +21,7 @@ from server.auth import (
 )
 from server.clock import SystemClock, iso_utc
 from wheel.commands.lazy import CONTEXT
+from wheel.errors import in_words
 from wheel.values import duration_ms
 
 EPILOG = """\b
@@ -102,7 +103,7 @@ def create_command(
     try:
         add_token(path, token)
     except (TokenFileError, OSError) as error:
-        raise click.ClickException(str(error)) from error
+        raise click.ClickException(in_words(error)) from error
     if as_json:
         facts = _facts(token) | {"token": secret or None, "file": str(path)}
         click.echo(json.dumps(facts))
@@ -123,7 +124,7 @@ def list_command(*, token_file: Path, as_json: bool) -> None:
     try:
         tokens = read_tokens(token_file).lines
     except TokenFileError as error:
-        raise click.ClickException(str(error)) from error
+        raise click.ClickException(in_words(error)) from error
     now_ms = SystemClock().wall_ms()
     if as_json:
         rows = [_facts(token) | {"expired": not token.is_valid(now_ms)} for token in tokens]
@@ -152,7 +153,7 @@ def revoke_command(*, name: str, token_file: Path, as_json: bool) -> None:
     try:
         remove_token(token_file.absolute(), name)
     except (TokenFileError, OSError) as error:
-        raise click.ClickException(str(error)) from error
+        raise click.ClickException(in_words(error)) from error
     if as_json:
         click.echo(json.dumps({"name": name, "revoked": True, "file": str(token_file.absolute())}))
         return

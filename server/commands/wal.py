@@ -30,6 +30,7 @@ from wal.segment import list_segments
 from wal.verify import Report, as_text, grouped, verify
 from wheel.commands.lazy import CONTEXT
 from wheel.commands.output import iso
+from wheel.errors import in_words
 
 EXIT_FAILED: Final = 1
 EXIT_USAGE: Final = 2
@@ -88,7 +89,7 @@ def verify_command(data: Path | None, as_json: bool) -> int:
     try:
         report = verify(RealDisk(), str(path))
     except OSError as error:
-        click.echo(f"Error: {path} is not a data directory: {error}", err=True)
+        click.echo(f"Error: {path} is not a data directory: {in_words(error)}", err=True)
         return EXIT_NOT_FOUND
     click.echo(json.dumps(document(report)) if as_json else as_text(report).rstrip())
     return EXIT_DAMAGE if report.damaged else 0
@@ -142,10 +143,10 @@ def inspect_command(
             return _show(_checkpoint_rows(place), limit, as_json=as_json)
         return _show(_record_rows(place, from_lsn, fits), limit, as_json=as_json)
     except FileNotFoundError as error:
-        click.echo(f"Error: {error}", err=True)
+        click.echo(f"Error: {in_words(error)}", err=True)
         return EXIT_NOT_FOUND
     except OSError as error:
-        raise click.ClickException(str(error)) from error
+        raise click.ClickException(in_words(error)) from error
 
 
 Row = tuple[str, dict[str, object]]
@@ -230,7 +231,7 @@ def stat_command(data: Path | None, as_json: bool) -> int:
         read_ms = (clock.mono_ns() - begin_ns) // 1_000_000
         counts = _count(path)
     except OSError as error:
-        click.echo(f"Error: {path} is not a data directory: {error}", err=True)
+        click.echo(f"Error: {path} is not a data directory: {in_words(error)}", err=True)
         return EXIT_NOT_FOUND
     needed = report.segments[len(report.segments) - report.needed_segments :]
     in_force = [one for one in report.checkpoints if one.in_force]
@@ -329,7 +330,7 @@ def repair_command(data: Path | None, *, lsn: int, loss: str, as_json: bool) -> 
             wall_ms=SystemClock().wall_ms(),
         )
     except FileNotFoundError as error:
-        click.echo(f"Error: {path} is not a data directory: {error}", err=True)
+        click.echo(f"Error: {path} is not a data directory: {in_words(error)}", err=True)
         return EXIT_NOT_FOUND
     except RepairError as error:
         click.echo(f"Error: {error}", err=True)
@@ -341,7 +342,7 @@ def repair_command(data: Path | None, *, lsn: int, loss: str, as_json: bool) -> 
         click.echo(f"Error: this does not mend it: {error}", err=True)
         return EXIT_DAMAGE
     except (OSError, WalError) as error:
-        raise click.ClickException(str(error)) from error
+        raise click.ClickException(in_words(error)) from error
     if as_json:
         found = {"lsn": plan.lsn, "records_lost": plan.records, "set_aside": list(plan.aside)}
         click.echo(json.dumps(found))

@@ -154,6 +154,19 @@ def test_a_store_without_a_server_is_backed_up_under_its_lock(server, second, tm
     assert second.call("COUNT") == 10
 
 
+def test_without_data_a_backup_is_of_what_the_server_serves(server, second, tmp_path):
+    server.start()
+    server.call("SCHEDULE", "h", "+1h", "x")
+    url = f"wheeld://127.0.0.1:{server.port}"
+    made = wheeld("backup", tmp_path / "b", "--url", url, "--json")
+    wheeld("restore", made["file"], "--to", second.data, "--json")
+    second.start()
+    assert second.call("COUNT") == 1
+    server.data.rename(tmp_path / "elsewhere")
+    said = wheeld("backup", tmp_path / "c", "--url", url, status=1)
+    assert f"serves {server.data}, which is not on this machine" in said
+
+
 def test_a_backup_keeps_the_files_still_until_its_connection_is_gone(server):
     server.start("--segment-size", "4M", "--checkpoint-after", "1M")
     files = server.data / "wal"
@@ -196,8 +209,10 @@ def test_a_restore_that_cannot_be_says_why_and_serves_nothing(server, second, tm
         assert text in said
         assert not target.exists()
     assert "is not empty" in wheeld("restore", tmp_path / "b", "--to", server.data, status=11)
-    wheeld("restore", tmp_path / "missing", "--to", tmp_path / "x", status=3)
-    wheeld("backup", tmp_path / "y", "--data", tmp_path / "nowhere", status=3)
+    said = wheeld("restore", tmp_path / "missing", "--to", tmp_path / "x", status=3)
+    assert said == f"Error: {tmp_path}/missing: no such file or directory\n"
+    said = wheeld("backup", tmp_path / "y", "--data", tmp_path / "nowhere", status=3)
+    assert said.startswith(f"Error: {tmp_path}/nowhere: no such file or directory; --data names")
 
 
 def test_an_unpacked_backup_is_not_served(server, second, tmp_path):
