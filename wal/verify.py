@@ -317,7 +317,8 @@ def _summary(report: Report) -> list[str]:
     marked = f"Known durable up to lsn {grouped(report.marked_lsn)}."
     damaged = [one.name for one in report.checkpoints if one.problem]
     found = f"DAMAGED: {', '.join(damaged)}" if damaged else "no damage"
-    lines = [f"{grouped(verdict.records)} records, {found}. {marked}"]
+    records = "1 record" if verdict.records == 1 else f"{grouped(verdict.records)} records"
+    lines = [f"{records}, {found}. {marked}"]
     if report.checkpoints:
         plural = "" if report.needed_segments == 1 else "s"
         start = (

@@ -156,18 +156,22 @@ def _show(rows: Iterator[Row], limit: int, *, as_json: bool) -> int:
     """Print rows, in words or as one document, and what ended them; return the exit status."""
     items: list[dict[str, object]] = []
     problem = ""
+    more = False
     try:
         for words, item in islice(rows, limit or None):
             if as_json:
                 items.append(item)
             else:
                 click.echo(words)
+        more = bool(limit) and next(rows, None) is not None
     except UnreadableError as error:
         problem = str(error)
     if as_json:
-        click.echo(json.dumps({"items": items, "problem": problem or None}))
+        click.echo(json.dumps({"items": items, "more": more, "problem": problem or None}))
     elif problem:
         click.echo(f"Error: {problem}", err=True)
+    elif more:
+        click.echo(f"there are more than {limit}: --limit 0 shows all, --from goes on", err=True)
     return EXIT_DAMAGE if problem else 0
 
 
@@ -235,10 +239,12 @@ def stat_command(data: Path | None, as_json: bool) -> int:
         return EXIT_NOT_FOUND
     needed = report.segments[len(report.segments) - report.needed_segments :]
     in_force = [one for one in report.checkpoints if one.in_force]
+    newest = next((one for one in in_force if one.start_lsn == report.checkpoint_lsn), None)
     found: dict[str, object] = {
         "data": str(path),
         "checkpoints": len(in_force),
         "checkpoint_bytes": sum(one.size_bytes for one in in_force),
+        "checkpoint_jobs": newest.jobs if newest else 0,
         "segments": len(report.segments),
         "segment_bytes": sum(segment.size_bytes for segment in report.segments),
         "log_bytes": sum(segment.bytes for segment in report.segments),
@@ -246,9 +252,7 @@ def stat_command(data: Path | None, as_json: bool) -> int:
         "kinds": dict(counts.kinds.most_common()),
         "jobs_live": counts.live,
         "live_ratio": round(counts.live_ratio, 4),
-        "restart_checkpoint_bytes": next(
-            (one.size_bytes for one in in_force if one.start_lsn == report.checkpoint_lsn), 0
-        ),
+        "restart_checkpoint_bytes": newest.size_bytes if newest else 0,
         "restart_log_bytes": sum(segment.bytes for segment in needed),
         "read_ms": read_ms,
         "problem": str(report.refused or counts.stopped) or None,
@@ -276,9 +280,10 @@ def _stat_text(found: dict[str, object], kinds: Counter[str]) -> str:
 
     segments = f"{number('segments')}, {number('segment_bytes')} bytes"
     restart = f"{number('restart_checkpoint_bytes')} bytes of checkpoint"
-    live = f"{number('jobs_live')} jobs live (ratio {found['live_ratio']})"
+    live = f"about {number('jobs_live')} jobs that have not ended (ratio {found['live_ratio']})"
+    kept = f"{number('checkpoints')}, {number('checkpoint_bytes')} bytes"
     lines = [
-        f"checkpoints  {number('checkpoints')}, {number('checkpoint_bytes')} bytes",
+        f"checkpoints  {kept}; the newest holds {number('checkpoint_jobs')} jobs",
         f"segments     {segments}, {number('log_bytes')} of them used",
         f"records      {number('records')}, {live}",
         f"a restart    reads {restart} and {number('restart_log_bytes')} of log",

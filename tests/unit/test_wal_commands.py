@@ -85,6 +85,10 @@ def test_inspect_takes_a_range_kinds_a_job_and_a_limit(capsys, data):
     assert [item["lsn"] for item in found] == list(range(10, 21))
     ended = document(capsys, "inspect", data, "--kind", "ended", "--limit", 2)["items"]
     assert [item["kind"] for item in ended] == ["ENDED", "ENDED"]
+    assert document(capsys, "inspect", data, "--kind", "ended", "--limit", 2)["more"] is True
+    assert document(capsys, "inspect", data, "--from", 10, "--to", 20)["more"] is False
+    _, _, err = shell(capsys, wal_group, "inspect", data, "--limit", "2")
+    assert "there are more than 2" in err
     job = ended[0]["id"]
     about = document(capsys, "inspect", data, "--job", job)["items"]
     assert [item["kind"] for item in about] == ["CREATED", "LEASED", "ENDED"]
@@ -134,6 +138,7 @@ def test_stat_counts_files_records_and_what_a_restart_reads(capsys, data):
     assert found["checkpoints"] == 2
     snaps = sorted((data / "snap").iterdir())
     assert found["restart_checkpoint_bytes"] == snaps[-1].stat().st_size
+    assert found["checkpoint_jobs"] == 38  # what has not ended of the 43
     assert found["kinds"]["CREATED"] == 43
     assert found["records"] == sum(found["kinds"].values())
     assert found["jobs_live"] == 43 - 4 - 1  # four done, one cancelled
