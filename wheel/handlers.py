@@ -380,7 +380,10 @@ class App:
 
 def _handler_name(handler: object) -> str:
     if not isinstance(handler, Handler):
-        raise TypeError("@app.cron(...) stands above @app.handler(...), not below")
+        raise TypeError(
+            "@app.cron(...) makes a schedule of a handler: it stands above "
+            f"@app.handler('name'), and what stands below it here is {handler!r}"
+        )
     return handler.name
 
 

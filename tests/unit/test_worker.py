@@ -922,6 +922,37 @@ def test_a_wrong_call_is_one_clear_error(command, arguments, what):
     assert what in errors
 
 
+@pytest.mark.parametrize(
+    ("code", "place", "what"),
+    [
+        ("def f():\n    raise ValueError('no such shop')\nf()\n", "line 2, in f", "no such shop"),
+        ("import nowhere_to_be_found\n", "line 1, in <module>", "nowhere_to_be_found"),
+        ("app = = 1\n", "line 1", "invalid syntax"),
+        (
+            (
+                "import wheeld as wheel\napp = wheel.App()\n@app.cron('@daily', name='d')\n"
+                "def digest(): ...\n"
+            ),
+            "line 3, in <module>",
+            "stands above @app.handler('name'), and what stands below it here is <function digest",
+        ),
+    ],
+)
+def test_an_app_that_cannot_be_imported_says_where_and_shows_no_frame_of_ours(
+    command, tmp_path, code, place, what
+):
+    (tmp_path / "broken.py").write_text(code)
+    process = command("broken:app")
+    _, errors = process.communicate(timeout=WAIT_S)
+    assert process.returncode == 1
+    assert "broken.py" in errors
+    assert place in errors
+    assert what in errors
+    assert errors.splitlines()[-1].startswith("Error: 'broken' cannot be imported: ")
+    assert "importlib" not in errors
+    assert "commands/work.py" not in errors
+
+
 def test_a_worker_without_coroutines_never_loads_the_event_loop():
     code = (
         "import sys; from wheel.handlers import App; import wheel.worker; "

@@ -4,6 +4,7 @@ import importlib
 import logging
 import os
 import sys
+import traceback
 from pathlib import Path
 from typing import Final
 
@@ -105,6 +106,7 @@ def load_app(target: str) -> App:
 
     Raises:
         UsageError: not of that form, no such module or name, or not an App.
+        ClickException: the module's own code failed; its trace went to stderr, without our frames.
     """
     module_name, colon, name = target.partition(":")
     if not colon or not module_name or not name:
@@ -113,11 +115,26 @@ def load_app(target: str) -> App:
         module = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
         if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
-            raise  # the module is there, but what it imports is not: that trace is needed
+            raise _broken(module_name, error) from error  # it is there, what it imports is not
         raise click.UsageError(
             f"there is no module {module_name!r} here ({Path.cwd()}) or among what is installed"
         ) from error
+    except Exception as error:
+        raise _broken(module_name, error) from error
     found = getattr(module, name, None)
     if not isinstance(found, App):
         raise click.UsageError(f"{name!r} in {module_name} is {found!r} and no wheel.App")
     return found
+
+
+def _broken(module_name: str, error: Exception) -> click.ClickException:
+    """Print where a module's own code failed, and return the error that ends the command."""
+    trace = error.__traceback__
+    while trace is not None and _is_importing(trace.tb_frame.f_code.co_filename):
+        trace = trace.tb_next
+    traceback.print_exception(error.with_traceback(trace))
+    return click.ClickException(f"{module_name!r} cannot be imported: {type(error).__name__}")
+
+
+def _is_importing(file: str) -> bool:
+    return file in (__file__, importlib.__file__) or file.startswith("<frozen importlib")
