@@ -422,6 +422,30 @@ def test_o28_a_job_that_kills_its_workers_is_dead_after_its_losses(bench: Bench)
     assert (shown["state"], shown["reason"]) == (b"dead", b"worker_lost")
 
 
+def test_losses_have_their_own_backoff_whose_first_is_free_whatever_failed_before(
+    bench: Bench,
+) -> None:
+    """Failures and losses each count their own k: after two failures the second loss is a first."""
+    conn = bench.open()
+    job_id = schedule(conn, "h now x RETRIES 9 LOST 9 BACKOFF linear 1000 60000")
+    for k in (1, 2):
+        told = code(ask(conn, f"FAIL {lease(conn, 'h')}"))
+        assert told == f"RETRY {bench.wall_ms + 1000 * k}"
+        pass_time(bench, 1000 * k)
+    delays: list[int] = []
+    for _ in range(4):
+        worker = bench.open()
+        lease(worker, "h BOUND")
+        worker.close()
+        bench.settle()
+        shown = job(conn, job_id)
+        delays.append(max(shown["due_ms"] - bench.wall_ms, 0))
+        pass_time(bench, delays[-1])
+    assert delays == [0, 1000, 2000, 3000]
+    told = code(ask(conn, f"FAIL {lease(conn, 'h')}"))
+    assert told == f"RETRY {bench.wall_ms + 3000}", "the third failure, whatever was lost meanwhile"
+
+
 def retry_delays_ms(bench: Bench, options: str, count: int) -> list[int]:
     """Return the delay after each of the first failures of a job."""
     conn = bench.open()
