@@ -97,6 +97,11 @@ class Scale:
     requests_pipelined: int
     herd_jobs: int
     steady_s: int
+    run_s: float  # one load against one server, if its jobs are not all done before
+    far_jobs: int  # jobs at most in such a run
+    backlog_jobs: int  # ready before the workers begin
+    steady_rates: tuple[int, ...]  # jobs that fall due a second, for lateness
+    herds: tuple[int, ...]  # jobs due in one millisecond
     restart_jobs: int
     wheel_rounds: int
     progress: Callable[[str], None] = field(default=lambda _text: None)

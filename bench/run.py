@@ -4,8 +4,8 @@
     make bench BENCH="--quick"                   a minute and a half; for a look, not for quoting
     python -m bench.run [GROUP ...] [--quick] [--json FILE] [--folder DIR]
 
-Groups: wheel, memory, schedule, drain, restart, checkpoint, schedules. Exit status 1 when a target
-is missed.
+Groups: wheel, memory, schedule, cycle, lateness, herd, restart, checkpoint, schedules. Exit status
+1 when a target is missed.
 """
 
 import argparse
@@ -22,7 +22,9 @@ from typing import Final
 
 from bench import (
     figures_checkpoint,
-    figures_drain,
+    figures_cycle,
+    figures_herd,
+    figures_lateness,
     figures_memory,
     figures_restart,
     figures_schedule,
@@ -44,7 +46,9 @@ GROUPS: Final[dict[str, Group]] = {
     "wheel": figures_wheel.run,
     "memory": figures_memory.run,
     "schedule": figures_schedule.run,
-    "drain": figures_drain.run,
+    "cycle": figures_cycle.run,
+    "lateness": figures_lateness.run,
+    "herd": figures_herd.run,
     "restart": figures_restart.run,
     "checkpoint": figures_checkpoint.run,
     "schedules": figures_schedules.run,
@@ -56,6 +60,11 @@ FULL: Final = Scale(
     requests_pipelined=1_000_000,
     herd_jobs=100_000,
     steady_s=20,
+    run_s=1.0,
+    far_jobs=1_000_000,
+    backlog_jobs=300_000,
+    steady_rates=(5_000, 50_000),
+    herds=(100_000, 1_000_000),
     restart_jobs=1_000_000,
     wheel_rounds=3,
 )
@@ -66,6 +75,11 @@ QUICK: Final = Scale(
     requests_pipelined=300_000,
     herd_jobs=100_000,
     steady_s=5,
+    run_s=0.25,
+    far_jobs=100_000,
+    backlog_jobs=100_000,
+    steady_rates=(5_000, 50_000),
+    herds=(100_000,),
     restart_jobs=300_000,
     wheel_rounds=1,
 )

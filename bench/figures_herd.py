@@ -1,4 +1,4 @@
-"""What comes out: a herd of jobs due in one millisecond, and a steady stream of due jobs.
+"""A herd of jobs due in one millisecond, and what a PING feels meanwhile.
 
 The herd is drained by 8 worker processes that lease 100 jobs at a time and acknowledge them with
 the next LEASE; beside it Redis with the usual Lua claim, in the same rounds. The clock runs from
@@ -15,20 +15,12 @@ from bench.harness import BenchError, Result, Scale, middle
 from bench.peers import Peer, has_redis, redis, wheeld
 from bench.workers import Pinged, Pinger, build, drain
 
-COMMAND = "python -m bench.run drain"
+COMMAND = "python -m bench.run herd"
 WORKERS = 8
-HERD_LEAD_S = 1.5  # and 10 us a job: from the first SCHEDULE to the due time
-STEADY_RATE = 5_000
-STEADY_LEAD_S = 2.0
-STEADY_WAIT_NS = 100_000_000  # the worker waits before the first job is due
-STEADY_TARGET_US = 3_000.0
+LEAD_S = 1.5  # and 10 us a job: from the first SCHEDULE to the due time
 ROUND_TARGET_US = 2_000.0
 
 Load = Callable[[Peer, Iterator[int]], None]
-
-
-def _lead_s(jobs: int, lead_s: float) -> float:
-    return lead_s + jobs * 10e-6
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,7 +37,7 @@ def _herd(server: Peer, load: Load, program: Path, jobs: int) -> _Herd:
     Raises:
         BenchError: jobs are missing, or came early.
     """
-    due_ms = (time.time_ns() + int(_lead_s(jobs, HERD_LEAD_S) * 1e9)) // 1_000_000
+    due_ms = (time.time_ns() + int((LEAD_S + jobs * 10e-6) * 1e9)) // 1_000_000
     load(server, (due_ms for _ in range(jobs)))
     begin_ns = time.monotonic_ns() + (due_ms * 1_000_000 - time.time_ns())
     if begin_ns < time.monotonic_ns():
@@ -105,33 +97,6 @@ def _row(figure: str, unit: str, values: list[float], at_most: float | None = No
     )
 
 
-def _steady_results(folder: Path, scale: Scale, program: Path) -> list[Result]:
-    """One worker that waits, jobs that fall due evenly: how late they leave, and none early."""
-    jobs = STEADY_RATE * scale.steady_s
-    scale.progress(f"steady, {STEADY_RATE:,} jobs/s for {scale.steady_s} s")
-    with wheeld(folder / "steady", fsync="off") as server:
-        start_ms = time.time_ns() // 1_000_000 + int(_lead_s(jobs, STEADY_LEAD_S) * 1000)
-        loads.schedule(server, (start_ms + i * 1000 // STEADY_RATE for i in range(jobs)))
-        if time.time_ns() // 1_000_000 >= start_ms:
-            raise BenchError("scheduling took longer than planned, the first jobs were due")
-        begin_ns = time.monotonic_ns() + (start_ms * 1_000_000 - time.time_ns()) - STEADY_WAIT_NS
-        before_us = server.cpu_us()
-        done = drain(program, server, workers=1, begin_ns=begin_ns)
-        late = server.histogram("lateness_us")
-        used_us = (server.cpu_us() - before_us) / jobs
-    if done.jobs != jobs:
-        raise BenchError(f"{done.jobs} of {jobs} jobs came")
-    name = f"steady, {STEADY_RATE:,} jobs/s for {scale.steady_s} s"
-    return [
-        _row(f"{name}: due to sent, p50", "us", [float(late["p50"])]),
-        _row(f"{name}: due to sent, p99", "us", [float(late["p99"])], STEADY_TARGET_US),
-        _row(f"{name}: due to sent, longest", "us", [float(late["max"])]),
-        _row(f"{name}: early", "jobs", [float(done.early)], 0.0),
-        _row(f"{name}: server CPU", "us/job", [used_us]),
-    ]
-
-
 def run(folder: Path, scale: Scale) -> list[Result]:
-    """Return the herd's and the stream's figures."""
-    program = build(folder)
-    return [*_herd_results(folder, scale, program), *_steady_results(folder, scale, program)]
+    """Return the herd's figures."""
+    return _herd_results(folder, scale, build(folder))
