@@ -66,6 +66,7 @@ class History:
     attempted: list[tuple[int, int, bytes]] = field(default_factory=list)
     confirmed: int = 0  # frames that append() confirmed
     durable: int = 0  # frames that a sync, mode always included, covers for certain
+    doing: str = ""  # the kind of call that is being made, for the count of what was cut
 
     @property
     def next_lsn(self):

@@ -8,6 +8,7 @@ import hashlib
 import importlib.util
 import os
 import re
+from contextlib import contextmanager
 from functools import cache
 from pathlib import Path
 
@@ -49,6 +50,10 @@ def module():
     return found
 
 
+NEW = FFI().new_allocator(should_clear_after_alloc=False)
+NAMES_ROOM = NEW("char[]", 256 * 96)  # every name there can be
+
+
 def _check(result):
     if result < 0:
         raise OSError(-result, os.strerror(-result))
@@ -73,8 +78,9 @@ class SimDisk:
         return int(self.ffi.cast("uintptr_t", self.lib.wd_simfs_io(self.fs)))
 
     def names(self, folder):
-        head = folder.rstrip("/") + "/"
-        return [p.removeprefix(head) for p in self.paths() if p.rpartition("/")[0] + "/" == head]
+        folder = (folder.rstrip("/") or "/").encode()
+        n = self.lib.wd_simfs_names(self.fs, folder, NAMES_ROOM, len(NAMES_ROOM))
+        return sorted(bytes(self.ffi.buffer(NAMES_ROOM, n)).decode().split("/")[:-1])
 
     def folder_mode(self, folder):
         if not _check(self.lib.wd_simfs_is_folder(self.fs, folder.encode())):
@@ -99,7 +105,7 @@ class SimDisk:
 
     def pread(self, fd, size_bytes, offset):
         room = max(min(size_bytes, self.size(fd) - offset), 0)
-        data = self.ffi.new("uint8_t[]", room + 1)
+        data = NEW("uint8_t[]", room + 1)
         got = _check(self.lib.wd_simfs_pread(self.fs, fd, data, room, offset))
         return bytes(self.ffi.buffer(data, got))
 
@@ -181,6 +187,27 @@ class SimDisk:
         copy = self.clone()
         copy.crash(seed)
         return copy
+
+    @contextmanager
+    def before_steps(self, call):
+        """Call it before each step that is made meanwhile, and once at the end; it may clone."""
+        failed = []
+
+        def hook():
+            try:
+                call()
+            except BaseException as error:
+                failed.append(error)
+
+        handle = self.ffi.callback("void(void)", hook)
+        self.lib.wd_simfs_before_steps(self.fs, handle)
+        try:
+            yield
+        finally:
+            self.lib.wd_simfs_before_steps(self.fs, self.ffi.NULL)
+        hook()
+        if failed:
+            raise failed[0]
 
     @property
     def steps(self):

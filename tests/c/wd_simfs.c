@@ -17,9 +17,10 @@ enum {
     SECTOR = 512,
     INODES = 1024,
     NAMES = 256,
-    OPS = 2048,
+    OPS = 2048, /* at most; room for these and the trace is made as it is needed */
     FDS = 256,
     TRACES = 8192,
+    FIRST_ROOM = 32,
     PATH = 96,
     FD_BASE = 100
 };
@@ -55,8 +56,8 @@ struct wd_simfs {
     uint64_t rng;
     inode inodes[INODES];
     name now[NAMES], disk[NAMES];
-    operation ops[OPS];
-    int ops_n;
+    operation *ops;
+    int ops_n, ops_room;
     int fds[FDS]; /* inode, -1 = free */
     uint64_t steps, power_off_after;
     int fault_call, fault_kind, fault_error, fault_done;
@@ -65,8 +66,16 @@ struct wd_simfs {
     int chosen; /* -1: a crash draws; else the number of the next effect that `mask` decides on */
     uint64_t mask;
     wd_sim_trace *trace;
-    uint64_t calls;
+    uint64_t calls, trace_room;
+    wd_sim_hook hook; /* NULL = none */
 };
+
+static void *more_room(void *p, size_t bytes)
+{
+    void *more = realloc(p, bytes);
+    WD_ASSERT(more != NULL);
+    return more;
+}
 
 static uint64_t draw(wd_simfs *fs)
 {
@@ -124,6 +133,10 @@ static int parent_exists(const name *table, const char *path)
 static void note_operation(wd_simfs *fs, const char *from, const char *to, int node)
 {
     WD_ASSERT(fs->ops_n < OPS);
+    if (fs->ops_n == fs->ops_room) {
+        fs->ops_room = fs->ops_room ? fs->ops_room * 2 : FIRST_ROOM;
+        fs->ops = more_room(fs->ops, (size_t)fs->ops_room * sizeof *fs->ops);
+    }
     operation *o = &fs->ops[fs->ops_n++];
     (void)snprintf(o->from, PATH, "%s", from ? from : "");
     (void)snprintf(o->to, PATH, "%s", to ? to : "");
@@ -198,6 +211,7 @@ static void set_device_size(inode *f)
 
 static int begin(wd_simfs *fs, int call, int step)
 {
+    if (step && fs->hook) fs->hook();
     if (step) fs->steps++;
     if (fs->power_off_after && fs->steps > fs->power_off_after) return -EIO;
     if (fs->fault_nth && (fs->fault_call == call || fs->fault_call == SIM_ANY)) {
@@ -219,6 +233,10 @@ static int64_t end(wd_simfs *fs, wd_sim_trace t, const char *path)
 {
     uint64_t at = fs->calls++;
     if (at < TRACES) {
+        if (at == fs->trace_room) {
+            fs->trace_room = at ? at * 2 : FIRST_ROOM;
+            fs->trace = more_room(fs->trace, (size_t)fs->trace_room * sizeof *fs->trace);
+        }
         (void)snprintf(t.path, sizeof t.path, "%s", path);
         fs->trace[at] = t;
     }
@@ -467,6 +485,21 @@ const char *wd_simfs_path(const wd_simfs *fs, int i)
     return NULL;
 }
 
+size_t wd_simfs_names(const wd_simfs *fs, const char *folder, char *out, size_t room)
+{
+    size_t used = 0;
+    for (int k = 0; k < NAMES; k++) {
+        if (fs->now[k].inode < 0 || !in_folder(fs->now[k].path, folder)) continue;
+        const char *last = strrchr(fs->now[k].path, '/') + 1;
+        size_t n = strlen(last);
+        WD_ASSERT(used + n + 1 <= room);
+        memcpy(out + used, last, n);
+        out[used + n] = '/';
+        used += n + 1;
+    }
+    return used;
+}
+
 /* ---- faults, crash, damage, trace ---- */
 
 void wd_simfs_power_off_after(wd_simfs *fs, uint64_t steps)
@@ -477,6 +510,11 @@ void wd_simfs_power_off_after(wd_simfs *fs, uint64_t steps)
 uint64_t wd_simfs_steps(const wd_simfs *fs)
 {
     return fs->steps;
+}
+
+void wd_simfs_before_steps(wd_simfs *fs, wd_sim_hook hook)
+{
+    fs->hook = hook;
 }
 
 void wd_simfs_fault(wd_simfs *fs, int call, uint64_t nth, int fault, int error)
@@ -527,10 +565,13 @@ static void crash_names(wd_simfs *fs, unsigned keep_percent)
         if (keeps(fs, keep_percent)) apply_operation(fs, &fs->ops[i]);
     }
     fs->ops_n = 0;
-    for (int depth = 0; depth < 8; depth++) { /* a folder that is gone takes what is below it */
+    for (int went = 1; went;) { /* a folder that is gone takes what is below it */
+        went = 0;
         for (int i = 0; i < NAMES; i++) {
             name *n = &fs->disk[i];
-            if (n->inode >= 0 && !parent_exists(fs->disk, n->path)) n->inode = -1;
+            if (n->inode < 0 || parent_exists(fs->disk, n->path)) continue;
+            n->inode = -1;
+            went = 1;
         }
     }
     memcpy(fs->now, fs->disk, sizeof fs->now);
@@ -715,8 +756,6 @@ wd_simfs *wd_simfs_new(uint64_t seed)
 {
     wd_simfs *fs = calloc(1, sizeof *fs);
     WD_ASSERT(fs != NULL);
-    fs->trace = calloc(TRACES, sizeof *fs->trace);
-    WD_ASSERT(fs->trace != NULL);
     fs->rng = seed;
     for (int i = 0; i < NAMES; i++) {
         fs->now[i].inode = fs->disk[i].inode = -1;
@@ -754,8 +793,11 @@ wd_simfs *wd_simfs_clone(const wd_simfs *fs)
     wd_simfs *to = wd_simfs_new(fs->rng);
     memcpy(to->now, fs->now, sizeof to->now);
     memcpy(to->disk, fs->disk, sizeof to->disk);
-    memcpy(to->ops, fs->ops, (size_t)fs->ops_n * sizeof to->ops[0]);
-    to->ops_n = fs->ops_n;
+    if (fs->ops_n) {
+        to->ops = more_room(NULL, (size_t)fs->ops_n * sizeof *to->ops);
+        memcpy(to->ops, fs->ops, (size_t)fs->ops_n * sizeof *to->ops);
+    }
+    to->ops_n = to->ops_room = fs->ops_n;
     for (int i = 0; i < INODES; i++) {
         const inode *from = &fs->inodes[i];
         if (!from->used) continue;
@@ -780,6 +822,7 @@ void wd_simfs_free(wd_simfs *fs)
         if (fs->inodes[i].used) release_inode(&fs->inodes[i]);
     }
     fs->door->fs = NULL;
+    free(fs->ops);
     free(fs->trace);
     free(fs);
 }

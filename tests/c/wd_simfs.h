@@ -44,8 +44,10 @@ typedef struct {
     int64_t result;
 } wd_sim_trace;
 
+typedef void (*wd_sim_hook)(void);
+
 wd_simfs *wd_simfs_new(uint64_t seed);
-wd_simfs *wd_simfs_clone(const wd_simfs *fs); /* without its open files, faults and trace */
+wd_simfs *wd_simfs_clone(const wd_simfs *fs); /* without its open files, faults, hook and trace */
 void wd_simfs_free(wd_simfs *fs);
 const wd_io *wd_simfs_io(wd_simfs *fs);
 
@@ -65,11 +67,15 @@ int wd_simfs_drop_cache(wd_simfs *fs, int fd);
 int wd_simfs_is_folder(wd_simfs *fs, const char *path); /* 1, 0 = a file, -ENOENT */
 /* The i-th name of all, as a process sees them: its path, or NULL when i is too big. */
 const char *wd_simfs_path(const wd_simfs *fs, int i);
+/* The names in a folder, each with a '/' behind it; returns their bytes. room must do. */
+size_t wd_simfs_names(const wd_simfs *fs, const char *folder, char *out, size_t room);
 
 /* Steps are the calls that change something. After `steps` of them the power is off: each later
  * call fails and changes nothing. 0 = never. */
 void wd_simfs_power_off_after(wd_simfs *fs, uint64_t steps);
 uint64_t wd_simfs_steps(const wd_simfs *fs);
+/* Before each step hook is called, which may clone the disk; NULL = none. */
+void wd_simfs_before_steps(wd_simfs *fs, wd_sim_hook hook);
 /* The nth call (1..) of this kind from now fails, lies or is short. */
 void wd_simfs_fault(wd_simfs *fs, int call, uint64_t nth, int fault, int error);
 /* No room: what makes or grows a file fails with ENOSPC until it is 0 again. */

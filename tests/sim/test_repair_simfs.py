@@ -1,20 +1,17 @@
-"""Repair over a simulated disk: what is given up, what is refused, a power cut at every call."""
+"""Repair over a simulated disk: what is given up, and what is refused.
 
-from contextlib import suppress
+Power cuts at every call of it: test_crash_states.py.
+"""
 
 import pytest
 
+from tests.lives import Life, copied, place_of
 from tests.logkit import DATA, UUID, History
-from tests.sim.test_checkpoint_simfs import Life, copied, segments
 from tests.simdisk import SimDisk
-from wal import frame
 from wal.errors import LockedError, RefusedError, Rule
 from wal.frame import FsyncMode
 from wal.manifest import read_manifest
 from wal.repair import RepairError, plan_repair, repair
-from wal.verify import verify
-
-FRAME_BYTES = 64
 
 
 def damaged(fsync=FsyncMode.ALWAYS, *, checkpoints=True, victim=6):
@@ -33,19 +30,6 @@ def damaged(fsync=FsyncMode.ALWAYS, *, checkpoints=True, victim=6):
     lsn = history.attempted[victim][0]
     disk.flip(*place_of(disk, lsn))
     return disk, history, lsn
-
-
-def place_of(disk, lsn):
-    """Return (path, bit) in the middle of the payload of the frame that begins with lsn."""
-    for path in segments(disk):
-        data = disk.read(path)
-        at = 4096
-        while found := frame.find(data[at:], salt=None):
-            at += found.offset
-            if found.header.first_lsn == lsn:
-                return path, (at + FRAME_BYTES + 700) * 8
-            at += found.frame_bytes
-    raise AssertionError(f"no frame begins with lsn {lsn}")
 
 
 def contents(disk):
@@ -147,58 +131,3 @@ def test_nothing_is_lost_at_the_end_of_the_log():
     life.append(b"x")
     life.log.close()
     assert plan_repair(disk, DATA, 2, wall_ms=9).records == 0
-
-
-def outcome(disk, history, kept):
-    """Return "refused", "repaired" or "whole"; fail for anything else that a start shows."""
-    report = verify(disk, DATA)
-    try:
-        life = Life(disk, History(list(history.attempted)))
-    except RefusedError:
-        assert report.damaged
-        return "refused"
-    assert not report.damaged
-    life.log.close()
-    if life.frames == history.attempted:
-        return "whole"  # a checkpoint covers the damaged place
-    assert life.frames == kept
-    return "repaired"
-
-
-@pytest.mark.parametrize("victim", [1, 6, 8])
-@pytest.mark.parametrize("fsync", [FsyncMode.ALWAYS, FsyncMode.INTERVAL])
-def test_a_power_cut_at_any_step_leaves_it_refused_or_repaired_and_it_can_be_done_again(
-    victim, fsync
-):
-    """Nested: the second repair is cut at every step as well."""
-    whole, history, lsn = damaged(fsync, victim=victim)
-    kept, lost = history.attempted[:victim], history.next_lsn - lsn
-    seen, states = set(), 0
-    for steps in range(1, 60):
-        disk = whole.clone()
-        disk.power_off_after(steps)
-        done = False
-        with suppress(OSError):
-            repair(disk, DATA, lsn, accepted_records=lost, wall_ms=9)
-            done = True
-        for seed in range(8):
-            cut = disk.crashed(seed)
-            seen.add(outcome(cut.clone(), history, kept))
-            again(cut, history, kept, lsn, seed + 8 * steps)
-            states += 1
-        if done:
-            break
-    assert done
-    assert seen == {"refused", "repaired"} | ({"whole"} if victim == 1 else set())
-    assert states > 80
-
-
-def again(disk, history, kept, lsn, seed):
-    """Repair what a cut repair left, itself cut at a step; then to the end."""
-    for steps in (1 + seed % 7, 8 + seed % 11, 0):
-        disk.power_off_after(steps)
-        with suppress(OSError):
-            plan = plan_repair(disk, DATA, lsn, wall_ms=9)
-            repair(disk, DATA, lsn, accepted_records=plan.records, wall_ms=9)
-        disk.crash(seed + 4)
-    assert outcome(disk, history, kept) == "repaired"

@@ -1,0 +1,276 @@
+"""Damage of every kind at every place of a small store with checkpoints: told, or refused.
+
+What a start reads of a store decides everything after it. So each damaged copy is opened as a start
+does it, and what it would give to the engine (the checkpoint's chunks, the frames behind it) is
+compared, byte for byte, with what the whole store gives. Outcomes:
+
+- refused: with the rule and the damaged file (durability.md T5: refused);
+- healed: the same state, and the start tells what it did without;
+- torn, cut: only of a store that was killed; of no more than what was not known durable;
+- unread: a start needs none of it, and ``wheeld wal verify`` names it.
+
+Anything else fails: another state, an exception of another kind, or damage that nobody tells. What
+the bits of each kind came to is printed.
+"""
+
+import random
+from collections import Counter
+from dataclasses import dataclass, field
+
+import pytest
+
+from tests.logkit import DATA, open_
+from tests.simdisk import SimDisk
+from tests.store import UUID, Life
+from wal.errors import RefusedError, Rule
+from wal.frame import FsyncMode, split_frames
+from wal.recover import Ending
+from wal.verify import verify
+from wheel.engine.core import Commit, Core, CoreOptions, Sync
+
+SECTOR = 512
+SEGMENT_BYTES = 8192
+# What holds nothing: LOCK is empty, of a segment made ahead only its name is looked at.
+NOTHING_IN_IT = ("/LOCK", ".tmp")
+
+
+def lived(fsync, how):
+    """Return a disk: two lives, two checkpoints in force, log before and behind each of them."""
+    disk = SimDisk()
+    options = {"disk": disk, "fsync": fsync, "segment_bytes": SEGMENT_BYTES}
+    life = Life(DATA, **options)
+    life.ask("HANDLER mail RETRIES 5 CONCURRENCY 9")
+    for i in range(9):
+        life.ask(f"SCHEDULE mail +{i + 1}s payload-{i} KEY k{i} ONCE token-{i}")
+    life.save()
+    life.advance(3_000)
+    reply = life.ask("LEASE mail COUNT 3 WORKER w1").decode()
+    first, second, _third = [line for line in reply.split("\r\n") if line.count(".") == 2]
+    life.ask(f"ACK {first}")
+    life.kill()
+    life = Life(DATA, salt_seed=8, **options)
+    life.ask(f"FAIL {second} DEAD ERROR broken")
+    life.save(between=lambda: life.ask("SCHEDULE late +1h between"))
+    life.ask("CANCEL k8")
+    life.log.sync()
+    life.log.mark()
+    for i in range(3):
+        life.ask(f"SCHEDULE behind +1h {i}")
+    life.stop() if how == "stopped" else life.kill()
+    return disk
+
+
+def core():
+    return Core(
+        CoreOptions(
+            jobs_max=1_000,
+            conns_max=4,
+            store=UUID,
+            commit=Commit.INLINE,
+            sync=Sync.ALWAYS,
+            sockets=False,
+            hand_clock=True,
+        )
+    )
+
+
+@dataclass(slots=True)
+class Read:
+    """What a start reads: all that decides the state, and what it would tell."""
+
+    start_lsn: int
+    chunks: bytes
+    frames: bytes
+    ends: dict[int, int]  # length of frames -> their last lsn
+    fallen: tuple[str, ...]
+    verdict: object
+
+    def state_hash(self):
+        with core() as engine:
+            if self.chunks:
+                engine.load(self.chunks)
+            engine.replay(self.frames, term=1)
+            assert engine.check() == 0
+            return engine.state_hash()
+
+
+def read(disk):
+    store = open_(disk, uuid=UUID)
+    try:
+        chunks = b"".join(bytes(piece.data) for piece in store.load() if piece.data is not None)
+        frames, ends = b"", {}
+        for chunk in store.replay():
+            at = len(frames)
+            for one in split_frames(memoryview(chunk.data), 1):
+                at += len(one)
+                ends[at] = chunk.last_lsn
+            frames += bytes(chunk.data)
+        return Read(
+            start_lsn=store.checkpoint.start_lsn if store.checkpoint else 0,
+            chunks=chunks,
+            frames=frames,
+            ends=ends,
+            fallen=tuple(one.path for one in store.fallen),
+            verdict=store.verdict,
+        )
+    finally:
+        store.close()
+
+
+@dataclass
+class Matrix:
+    """A store, what a start reads of it, and what damage of each kind of file came to."""
+
+    disk: SimDisk
+    clean: bool
+    seen: Counter = field(default_factory=Counter)
+
+    def __post_init__(self):
+        self.files = {path: self.disk.read(path) for path in self.disk.files()}
+        self.whole = read(self.disk)
+        assert (self.whole.verdict.ending, self.whole.fallen) == (Ending.CLEAN, ())
+        self.state = self.whole.state_hash()
+        self.older = self._older()
+        self.last = max(path for path in self.files if path.endswith(".wal"))
+
+    def _older(self):
+        """Return what is read when the newest checkpoint is damaged; it makes the same state."""
+        disk = self.disk.clone()
+        disk.unlink(max(path for path in self.files if path.endswith(".snap")))
+        older = read(disk)
+        assert older.start_lsn < self.whole.start_lsn
+        assert older.state_hash() == self.state
+        return older
+
+    def kind(self, path):
+        """Return the name of a kind of file."""
+        if path.endswith(".snap"):
+            newest = path == max(one for one in self.files if one.endswith(".snap"))
+            return "newest checkpoint" if newest else "older checkpoint"
+        if path.endswith(".wal"):
+            return "last segment" if path == self.last else "earlier segment"
+        return path.rpartition("/")[2]
+
+    def bit(self, path, bit):
+        """Flip a bit, judge, flip it back."""
+        at, byte = bit // 8, self.files[path][bit // 8]
+        self.disk.poke(path, at, [byte ^ 1 << bit % 8])
+        try:
+            self.judge(self.disk, path, f"bit {bit}", at)
+        finally:
+            self.disk.poke(path, at, [byte])
+
+    def judge(self, disk, path, what, at):
+        try:
+            outcome = self._outcome(disk, path, at)
+        except AssertionError as error:
+            raise AssertionError(f"{path}, {what}: {error}") from error
+        self.seen[self.kind(path), outcome] += 1
+
+    def _outcome(self, disk, path, at):
+        try:
+            found = read(disk)
+        except RefusedError as refused:
+            self._check_refusal(refused, path, at)
+            return "refused"
+        if found.fallen:
+            assert found.fallen == (path,), "another file is blamed"
+            assert (found.chunks, found.frames) == (self.older.chunks, self.older.frames)
+            assert found.verdict.next_lsn == self.whole.verdict.next_lsn
+            return "healed"
+        assert found.chunks == self.whole.chunks, "another checkpoint was taken for it"
+        assert self.whole.frames.startswith(found.frames), "other frames were taken for them"
+        if found.frames != self.whole.frames:
+            return self._lost_some(found, path, at)
+        verdict = found.verdict
+        if verdict.damaged_mark_slots:
+            assert path.endswith("/MARK")
+            return "healed"
+        if verdict.ending is not Ending.CLEAN:
+            assert verdict.path == path
+            return str(verdict.ending)
+        if path.endswith(NOTHING_IN_IT):
+            return "nothing in it"
+        report = verify(disk, DATA)
+        told = [*report.checkpoints, *report.segments]
+        name = path.rpartition("/")[2]
+        if any(name == one.name and (getattr(one, "problems", ()) or one.problem) for one in told):
+            return "unread"
+        raise AssertionError("nobody tells it")
+
+    def _lost_some(self, found, path, at):
+        verdict = found.verdict
+        assert not self.clean, "lost behind an orderly stop"
+        assert verdict.ending in {Ending.TORN, Ending.CUT}, "silent loss"
+        assert verdict.path == path
+        assert verdict.offset <= at
+        assert verdict.next_lsn - 1 >= verdict.marked_lsn, "lost what was known durable"
+        if verdict.ending is Ending.TORN:
+            *_, before, _last = self.whole.ends
+            assert len(found.frames) == before, "more than the last frame"
+        return str(verdict.ending)
+
+    def _check_refusal(self, refused, path, at):
+        """It names the file that is damaged, or a neighbour that it contradicts."""
+        assert refused.rule in set(Rule)
+        assert refused.detail
+        told = {refused.path}
+        if path.endswith(".wal") and refused.path != path:
+            wal = sorted(one for one in self.files if one.endswith(".wal"))
+            told |= {
+                wal[i + step]
+                for i, one in enumerate(wal)
+                for step in (-1, 1)
+                if one == refused.path and 0 <= i + step < len(wal)
+            }
+        if refused.rule in {Rule.MARK, Rule.LOST_TAIL, Rule.FOREIGN_UUID, Rule.NAME_MISMATCH}:
+            return  # it is between two files that say different things
+        assert path in told, f"refused about {refused.path}"
+
+    def told(self):
+        return "; ".join(
+            f"{kind}: " + ", ".join(f"{n} {outcome}" for (one, outcome), n in counts if one == kind)
+            for counts in [self.seen.most_common()]
+            for kind in sorted({kind for kind, _ in self.seen})
+        )
+
+
+STORES = [
+    (FsyncMode.ALWAYS, "killed"),
+    (FsyncMode.ALWAYS, "stopped"),
+    (FsyncMode.INTERVAL, "killed"),
+]
+KINDS = {
+    "IDENT", "LOCK", "MANIFEST", "MARK", "newest checkpoint", "older checkpoint",
+    "earlier segment", "last segment", "next.tmp", "reserve.tmp",
+}  # fmt: skip
+
+
+def bits_of(data, rng, *, every):
+    """Return all bits, or all of each byte that is not zero and one of each that is."""
+    for at, byte in enumerate(data):
+        for bit in range(8) if byte or every else [rng.randrange(8)]:
+            yield at * 8 + bit
+
+
+@pytest.mark.parametrize(("fsync", "how"), STORES)
+def test_a_flipped_bit_is_refused_or_told(fsync, how, figure):
+    matrix = Matrix(lived(fsync, how), how == "stopped")
+    rng = random.Random(4)
+    for path, data in matrix.files.items():
+        used = [at for at, byte in enumerate(data) if byte]
+        for _ in range(24 if data else 0):
+            matrix.bit(path, rng.choice(used) * 8 + rng.randrange(8) if used else 0)
+            matrix.bit(path, rng.randrange(len(data) * 8))
+    figure(f"bits of a store of mode {fsync.name}, {how}: {matrix.told()}")
+
+
+@pytest.mark.long
+@pytest.mark.parametrize(("fsync", "how"), STORES)
+def test_every_bit_of_every_file(fsync, how, figure, seed):
+    matrix = Matrix(lived(fsync, how), how == "stopped")
+    rng = random.Random(seed)
+    for path, data in matrix.files.items():
+        for bit in bits_of(data, rng, every=how == "killed"):
+            matrix.bit(path, bit)
+    figure(f"every bit of a store of mode {fsync.name}, {how}: {matrix.told()}")
