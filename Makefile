@@ -13,12 +13,15 @@ NODE_ENV = NODE_PATH=$(abspath $(NODE)/node_modules) \
 C_FILES = $(wildcard csrc/*.[ch] tests/c/*.[ch])
 JOBS    = $(shell nproc 2>/dev/null || echo 2)
 SPREAD  = -n $(JOBS) --dist worksteal
+# Counts as written: without optimization no branch is folded away or doubled, and each side of a `&&`
+# has its own. Atomic: several threads count.
+COUNTING = --coverage -O0 -fprofile-update=atomic --param=logical-op-non-short-circuit=0
 FIND_PYTHON = for p in $(PYTHON) python3 python3.14 python3.13 python3.12 python3.11; do \
 	"$$p" -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 && echo "$$p" && break; done
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup node build test long lint fmt asan fuzz demo bench dist clean \
+.PHONY: help setup node build test long lint fmt asan coverage fuzz demo bench dist clean \
 	lint-ruff lint-mypy lint-pyright lint-imports lint-c lint-tidy lint-text
 
 help:     ## Print the targets
@@ -74,6 +77,19 @@ asan: build ## Unit and property tests under AddressSanitizer and UBSan, in a co
 	ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 \
 	LD_PRELOAD="$$(gcc -print-file-name=libasan.so) $$(gcc -print-file-name=libubsan.so)" \
 	$(abspath $(PY)) -P -m pytest -q $(SPREAD) -m "not slow and not crash and not long" $(wildcard tests/unit tests/property)
+
+# Left out: what builds cores of its own, or cuts the power at steps that tests/sim/test_log_simfs.py
+# reaches too. `-`: the table is told of failed tests as well.
+coverage: build ## Branches of csrc/ that the tests take, counted in a copy of the tree
+	rm -rf build/coverage && mkdir -p build/coverage/tmp
+	cp -rp csrc wheel wal server tests tools docs packaging bench wheeld.py pyproject.toml setup.py *.md build/coverage/
+	cd build/coverage && WHEELD_COVERAGE="$(COUNTING)" $(abspath $(PY)) -P setup.py -q build_ext --inplace
+	-cd build/coverage && WHEELD_COVERAGE="$(COUNTING)" PYTHONPATH=$(CURDIR)/build/coverage \
+	$(abspath $(PY)) -P -m pytest -q $(SPREAD) -m "not long" --basetemp=tmp/pytest \
+	--ignore=tests/sim/test_mutants.py --ignore=tests/sim/test_crash_states.py \
+	--ignore=tests/unit/test_resp_fuzz.py --ignore=tests/unit/test_store_fuzz.py \
+	$(wildcard tests/unit tests/property tests/sim tests/crash)
+	$(PY) -P tools/coverage.py build/coverage
 
 fuzz: build ## Property tests with fifty times the examples
 	$(RUN) pytest -q --hypothesis-profile=fuzz $(wildcard tests/property)

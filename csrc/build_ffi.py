@@ -1,6 +1,7 @@
 """Build ``_wheeld`` (cffi API mode, abi3) from csrc/*.c.
 
-setuptools reads ``ffibuilder``. WHEELD_SANITIZE=address,undefined gives a sanitizer build.
+setuptools reads ``ffibuilder``. WHEELD_SANITIZE=address,undefined gives a sanitizer build;
+WHEELD_COVERAGE holds the flags of one that counts which branches are taken (`make coverage`).
 """
 
 import os
@@ -58,10 +59,12 @@ def compile_args() -> list[str]:
     """
     args = ["-std=c11", "-g", "-O2", "-UNDEBUG", *HARDENING, *WARNINGS]
     args += BRANCHES.get(platform.machine(), [])
-    if not os.environ.get("WHEELD_SANITIZE"):
-        args += FORTIFY
-    if sanitize := os.environ.get("WHEELD_SANITIZE"):
+    if counting := os.environ.get("WHEELD_COVERAGE"):
+        args += counting.split()
+    elif sanitize := os.environ.get("WHEELD_SANITIZE"):
         args += [f"-fsanitize={sanitize}", "-fno-omit-frame-pointer", "-O1"]
+    else:
+        args += FORTIFY
     return args
 
 
@@ -72,6 +75,7 @@ def link_args() -> list[str]:
         "-pthread",
         "-Wl,-z,relro,-z,now,-z,noexecstack",
         *([f"-fsanitize={sanitize}"] if sanitize else []),
+        *os.environ.get("WHEELD_COVERAGE", "").split(),
     ]
 
 

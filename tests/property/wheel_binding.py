@@ -53,6 +53,7 @@ def compile_module(folder: Path) -> ModuleType:
     include = [f"-I{CSRC}", f"-I{sysconfig.get_path('include')}"]
     sources = [str(glue), str(CSRC / "wd_wheel.c"), str(CSRC / "wd_mem.c")]
     flags = ["-std=c11", "-O1", "-g", "-fPIC", "-shared", f"-DWD_CHUNK_CAP={CHUNK_CAP}"]
+    flags += os.environ.get("WHEELD_COVERAGE", "").split()
     compiler = os.environ.get("CC", "gcc")
     subprocess.run([compiler, *flags, *include, *sources, "-o", str(library)], check=True)
     spec = importlib.util.spec_from_file_location(MODULE_NAME, library)

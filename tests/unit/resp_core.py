@@ -5,6 +5,7 @@ the header.
 """
 
 import importlib.util
+import os
 import sys
 from functools import cache
 from pathlib import Path
@@ -14,6 +15,7 @@ from cffi import FFI
 
 ROOT = Path(__file__).parents[2]
 DUE_MS_END = 1 << 48
+COUNTING = os.environ.get("WHEELD_COVERAGE", "").split()
 
 DECLARATIONS = """
 enum { WD_ARGS_MAX = ..., WD_INLINE_BYTES_MAX = ..., WD_BULK_BYTES_MAX = ...,
@@ -58,7 +60,8 @@ def build_resp(session_folder: Path) -> Any:
         '#include "wd_resp.h"',
         sources=[str(ROOT / "csrc" / name) for name in ("wd_resp.c", "wd_when.c", "wd_mem.c")],
         include_dirs=[str(ROOT / "csrc")],
-        extra_compile_args=["-std=c11", "-O1", "-UNDEBUG", "-Wall", "-Wextra"],
+        extra_compile_args=["-std=c11", "-O1", "-UNDEBUG", "-Wall", "-Wextra", *COUNTING],
+        extra_link_args=COUNTING,
     )
     path = builder.compile(tmpdir=str(folder))
     spec = importlib.util.spec_from_file_location("_resp_under_test", path)
