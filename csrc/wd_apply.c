@@ -18,7 +18,7 @@ static int due_is_legal(const wd_record *r)
     return r->due_ms >= 0 && r->due_ms < WD_DUE_MS_END;
 }
 
-/* The row's side block, made when absent. NULL = no room. */
+/* The row's side block, made when absent. */
 static wd_side *side_for(wd_engine *e, uint32_t slot)
 {
     wd_job *row = &e->rows[slot];
@@ -47,21 +47,47 @@ static int put_short(wd_engine *e, wd_span s, uint32_t *ref, uint8_t *len)
 
 /* ---- CREATED, REPLACED ---- */
 
-static int put_optional(wd_engine *e, uint32_t slot, const wd_record *r)
+/* The texts of a new job. Taken before anything is changed: references into the arena. */
+enum { T_PAYLOAD = 0, T_KEY, T_META, T_GROUP, T_OWNER, TEXTS };
+static const uint8_t string_of[TEXTS] = {WD_S_PAYLOAD, WD_S_KEY, WD_S_META, WD_S_GROUP, WD_S_OWNER};
+
+static void drop_texts(wd_engine *e, const wd_record *r, const uint32_t *refs, uint32_t n)
+{
+    for (uint32_t i = 0; i < n; i++)
+        wd_arena_drop(e->arena, refs[i], r->text[string_of[i]].n);
+}
+
+static int take_texts(wd_engine *e, const wd_record *r, uint32_t *refs)
+{
+    for (uint32_t i = 0; i < TEXTS; i++) {
+        int status = wd_arena_put(e->arena, r->text[string_of[i]], &refs[i]);
+        if (status == WD_OK) continue;
+        drop_texts(e, r, refs, i);
+        return status;
+    }
+    return WD_OK;
+}
+
+/* Everything optional of a new job into its side block, which is made when there is any. */
+static void set_optional(wd_engine *e, uint32_t slot, const wd_record *r, const uint32_t *refs)
 {
     const uint32_t any = WD_F_KEY | WD_F_META | WD_F_GROUP | WD_F_OWNER | WD_F_EXPIRE;
-    if (!(r->fields & any)) return WD_OK;
+    if (!(r->fields & any)) return;
     wd_side *b = side_for(e, slot);
-    if (!b) return WD_EFULL;
-    int status = put_short(e, r->text[WD_S_KEY], &b->key, &b->key_len);
-    if (status == WD_OK) status = put_text(e, r->text[WD_S_META], &b->meta, &b->meta_len);
-    if (status == WD_OK) status = put_short(e, r->text[WD_S_GROUP], &b->group, &b->group_len);
-    if (status == WD_OK) status = put_text(e, r->text[WD_S_OWNER], &b->owner, &b->owner_len);
-    if (r->fields & WD_F_EXPIRE) {
-        b->expire_ms = r->expire_ms;
-        b->expire_rel = (r->flags & WD_RF_EXPIRE_REL) != 0;
-    }
-    return status;
+    wd_arena_drop(e->arena, b->key, b->key_len);
+    wd_arena_drop(e->arena, b->meta, b->meta_len);
+    wd_arena_drop(e->arena, b->group, b->group_len);
+    wd_arena_drop(e->arena, b->owner, b->owner_len);
+    b->key = refs[T_KEY];
+    b->meta = refs[T_META];
+    b->group = refs[T_GROUP];
+    b->owner = refs[T_OWNER];
+    b->key_len = (uint8_t)r->text[WD_S_KEY].n;
+    b->meta_len = (uint16_t)r->text[WD_S_META].n;
+    b->group_len = (uint8_t)r->text[WD_S_GROUP].n;
+    b->owner_len = (uint16_t)r->text[WD_S_OWNER].n;
+    b->expire_ms = r->fields & WD_F_EXPIRE ? r->expire_ms : WD_NEVER_MS;
+    b->expire_rel = (r->flags & WD_RF_EXPIRE_REL) != 0;
 }
 
 static int remember_once(wd_engine *e, const wd_record *r, int word)
@@ -73,37 +99,29 @@ static int remember_once(wd_engine *e, const wd_record *r, int word)
                                             .word = (uint8_t)word});
 }
 
-static int check_new(const wd_engine *e, const wd_record *r)
+/* Does a new job fit the state, and is there room for all of it but its texts? */
+static int check_new(wd_engine *e, const wd_record *r)
 {
     const uint32_t must =
         WD_F_ID | WD_F_DUE | WD_F_AT | WD_F_FLAGS | WD_F_HANDLER | WD_F_POLICY | WD_F_PRIORITY;
     if ((r->fields & must) != must || !due_is_legal(r)) return WD_ECORRUPT;
     if (r->handler >= wd_handlers_count(e->names) || r->policy >= wd_policies_count(e->names))
         return WD_ECORRUPT;
-    return WD_OK;
+    if (r->fields & WD_F_ONCE && wd_ring_once_count(e->ring) == WD_ONCE_MAX) return WD_EFULL;
+    return wd_ready_reserve(&wd_handler_at(e->names, r->handler)->ready, r->priority);
 }
 
-/* Fill a claimed row from the record and place it. On failure the slot is given back. */
-static int fill_new(wd_engine *e, uint32_t slot, const wd_record *r, int word)
+/* Fill a row, fresh or unplaced, from the record, and place it. */
+static void fill_new(wd_engine *e, uint32_t slot, const wd_record *r, const uint32_t *refs,
+                     int word)
 {
     wd_job *row = &e->rows[slot];
-    wd_handler *h = wd_handler_at(e->names, r->handler);
-    int status = wd_ready_reserve(&h->ready, r->priority);
-    if (status == WD_OK) status = wd_arena_put(e->arena, r->text[WD_S_PAYLOAD], &row->payload);
-    if (status == WD_OK) row->payload_len = (uint32_t)r->text[WD_S_PAYLOAD].n & 0xffffff;
-    if (status == WD_OK) status = put_optional(e, slot, r);
-    if (status == WD_OK) status = remember_once(e, r, word);
+    int status = remember_once(e, r, word);
+    WD_ASSERT(status == WD_OK); /* check_new */
+    set_optional(e, slot, r, refs);
+    row->payload = refs[T_PAYLOAD];
+    row->payload_len = (uint32_t)r->text[WD_S_PAYLOAD].n & 0xffffff;
     row->handler = r->handler;
-    if (status != WD_OK) {
-        row->state = WD_HELD; /* any state: wd_slab_give wants a row in use */
-        wd_arena_drop(e->arena, row->payload, row->payload_len);
-        row->payload = WD_NIL;
-        row->payload_len = 0;
-        e->count[WD_HELD]++;
-        h->count[WD_HELD]++;
-        wd_job_free(e, slot);
-        return status;
-    }
     row->policy = r->policy;
     row->priority = r->priority;
     row->due_ms = r->due_ms;
@@ -113,68 +131,51 @@ static int fill_new(wd_engine *e, uint32_t slot, const wd_record *r, int word)
     if (r->fields & WD_F_KEY) wd_key_add(e, slot);
     wd_set_state(e, slot, r->flags & WD_RF_HELD ? WD_HELD : WD_SCHEDULED);
     if (row->state == WD_SCHEDULED) wd_place(e, slot);
-    return WD_OK;
 }
 
 static int apply_created(wd_engine *e, const wd_record *r)
 {
-    uint32_t slot;
+    uint32_t slot, refs[TEXTS];
     int status = check_new(e, r);
     if (status != WD_OK) return status;
     int compares = r->fields & WD_F_KEY && !wd_is_fuzzy(e);
     if (compares && wd_key_find(e, r->text[WD_S_KEY]) != WD_NIL) return WD_ECORRUPT;
-    status = wd_slab_claim(e->slab, r->id, &slot);
+    status = take_texts(e, r, refs);
     if (status != WD_OK) return status;
-    status = fill_new(e, slot, r, WD_A_CREATED);
-    if (status == WD_OK && e->serving) e->stats.created++;
-    return status;
+    status = wd_slab_claim(e->slab, r->id, &slot);
+    if (status != WD_OK) {
+        drop_texts(e, r, refs, TEXTS);
+        return status;
+    }
+    fill_new(e, slot, r, refs, WD_A_CREATED);
+    if (e->serving) e->stats.created++;
+    return WD_OK;
 }
 
-/* A live job is made anew under its id: everything as in a fresh SCHEDULE. The new blocks are
- * allocated while the old ones still stand, so a failure leaves the old job whole. */
+/* A live job is made anew under its id: everything as in a fresh SCHEDULE. Only a key finds it. */
 static int apply_replaced(wd_engine *e, const wd_record *r)
 {
-    uint32_t slot = row_of(e, r);
-    int status = slot == WD_NIL ? WD_ECORRUPT : check_new(e, r);
+    uint32_t slot = row_of(e, r), refs[TEXTS];
+    int status = slot == WD_NIL || !(r->fields & WD_F_KEY) ? WD_ECORRUPT : check_new(e, r);
     if (status != WD_OK) return status;
-    wd_job *row = &e->rows[slot], old = *row;
-    if (old.state != WD_SCHEDULED && old.state != WD_READY && old.state != WD_HELD)
+    wd_job *row = &e->rows[slot];
+    if (row->state != WD_SCHEDULED && row->state != WD_READY && row->state != WD_HELD)
         return WD_ECORRUPT;
-    uint32_t payload, attempt = old.attempt;
-    status = wd_ready_reserve(&wd_handler_at(e->names, r->handler)->ready, r->priority);
-    if (status == WD_OK) status = wd_arena_put(e->arena, r->text[WD_S_PAYLOAD], &payload);
+    if (!wd_is_fuzzy(e) && wd_key_find(e, r->text[WD_S_KEY]) != slot) return WD_ECORRUPT;
+    status = take_texts(e, r, refs);
     if (status != WD_OK) return status;
     wd_unplace(e, slot);
+    wd_key_remove(e, slot);
+    wd_arena_drop(e->arena, row->payload, row->payload_len);
     wd_side *b = side_for(e, slot);
-    if (b) {
-        b->expire_ms = WD_NEVER_MS;
-        b->expire_rel = 0;
-        wd_key_remove(e, slot);
-    }
-    status = b ? put_optional(e, slot, r) : WD_EFULL;
-    if (status == WD_OK) status = put_text(e, (wd_span){0}, &b->text, &b->text_len);
-    if (status == WD_OK) status = remember_once(e, r, WD_A_REPLACED);
-    /* Past here a failure would tear the job; the reservation of address space is far larger than
-     * maxmemory, at 85 % of which decide refuses, so it means a broken invariant. */
-    WD_ASSERT(status == WD_OK);
-    wd_arena_drop(e->arena, old.payload, old.payload_len);
-    row->payload = payload;
-    row->payload_len = (uint32_t)r->text[WD_S_PAYLOAD].n & 0xffffff;
-    wd_set_state(e, slot, WD_FREE);
-    row->handler = r->handler;
-    row->policy = r->policy;
-    row->priority = r->priority;
-    row->due_ms = r->due_ms;
-    row->rel = (r->flags & WD_RF_REL) != 0;
-    row->created_ms = (uint64_t)r->at_ms & 0xffffffffffff;
-    row->failures = row->lost = 0;
-    row->attempt = attempt;
-    row->lsn = e->lsn + 1;
+    wd_arena_drop(e->arena, b->text, b->text_len); /* of the attempts before */
+    b->text = WD_NIL;
+    b->text_len = 0;
     wd_run *run = wd_job_run(e->slab, row);
     if (run) run->fence = WD_FENCE_CLOSED; /* it named the job that was */
-    wd_key_add(e, slot);
-    wd_set_state(e, slot, r->flags & WD_RF_HELD ? WD_HELD : WD_SCHEDULED);
-    if (row->state == WD_SCHEDULED) wd_place(e, slot);
+    row->failures = row->lost = 0;
+    wd_set_state(e, slot, WD_FREE);
+    fill_new(e, slot, r, refs, WD_A_REPLACED);
     return WD_OK;
 }
 
@@ -187,8 +188,7 @@ static int apply_leased(wd_engine *e, const wd_record *r)
     wd_job *row = &e->rows[slot];
     if (row->state != WD_SCHEDULED && row->state != WD_READY) return WD_ECORRUPT;
     wd_side *b = side_for(e, slot);
-    if (b && b->run == WD_NIL) b->run = wd_run_new(e->slab);
-    if (!b || b->run == WD_NIL) return WD_EFULL;
+    if (b->run == WD_NIL) b->run = wd_run_new(e->slab);
     wd_run *run = wd_run_at(e->slab, b->run);
     int status = put_short(e, r->text[WD_S_WORKER], &run->worker, &run->worker_len);
     if (status != WD_OK) return status;
@@ -320,13 +320,16 @@ static int apply_ended(wd_engine *e, const wd_record *r)
     int state = r->reason;
     if (slot == WD_NIL || state < WD_SUCCEEDED || state > WD_EXPIRED) return WD_ECORRUPT;
     wd_job *row = &e->rows[slot];
-    if (row->state > WD_LEASED || row->state == WD_FREE) return WD_ECORRUPT;
+    if (row->state > WD_LEASED) return WD_ECORRUPT;
+    if (wd_ring_ended_count(e->ring) == WD_ENDED_MAX) return WD_EFULL;
+    if (r->handler >= wd_handlers_count(e->names)) return WD_ECORRUPT;
     wd_side *b = wd_job_side(e->slab, row);
     int status = WD_OK;
     if (b && b->owner_len && r->fields & WD_F_TEXT) /* for its owner, until CLOSED */
         status = put_text(e, r->text[WD_S_TEXT], &b->text, &b->text_len);
-    if (status == WD_OK) status = end_in_ring(e, r, state, (int)r->number);
     if (status != WD_OK) return status;
+    status = end_in_ring(e, r, state, (int)r->number);
+    WD_ASSERT(status == WD_OK);
     wd_unplace(e, slot);
     if (!b || !b->owner_len) {
         wd_job_free(e, slot);
@@ -401,7 +404,7 @@ static int apply_purged(wd_engine *e, const wd_record *r)
     if (slot == WD_NIL || e->rows[slot].state != WD_DEAD) return WD_ECORRUPT;
     wd_unplace(e, slot);
     const wd_side *b = wd_job_side(e->slab, &e->rows[slot]);
-    if (b && b->owner_len) { /* its owner has to see that it is gone: CLOSED frees it */
+    if (b->owner_len) { /* its owner has to see that it is gone: CLOSED frees it */
         wd_set_state(e, slot, WD_CANCELLED);
         wd_ended_add(e, e->rows[slot].side);
         e->rows[slot].lsn = e->lsn + 1;

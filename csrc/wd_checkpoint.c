@@ -359,7 +359,6 @@ wd_checkpoint *wd_checkpoint_new(wd_engine *e, wd_ckptwriter *w, const wd_checkp
 
 void wd_checkpoint_free(wd_checkpoint *k)
 {
-    if (!k) return;
     if (k->buf) {
         k->buf->n = 0;
         wd_ckptwriter_give(k->w, k->buf);

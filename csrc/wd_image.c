@@ -160,7 +160,6 @@ static int load_text(wd_engine *e, wd_span s, uint32_t *out_ref)
 static int load_run(wd_engine *e, wd_side *b, cursor *c)
 {
     b->run = wd_run_new(e->slab);
-    if (b->run == WD_NIL) return WD_EFULL;
     wd_run *run = wd_run_at(e->slab, b->run);
     const uint8_t *p = take(c, WD_IMAGE_RUN_BYTES);
     uint8_t count = p[38];
@@ -210,7 +209,6 @@ static int load_side(wd_engine *e, uint32_t slot, cursor *c, uint64_t *out_ended
 {
     wd_job *row = &e->rows[slot];
     row->side = wd_side_new(e->slab, slot);
-    if (row->side == WD_NIL) return WD_EFULL;
     wd_side *b = wd_side_at(e->slab, row->side);
     const uint8_t *p = take(c, WD_IMAGE_SIDE_BYTES);
     uint8_t flags = p[32];

@@ -64,7 +64,6 @@ typedef struct {
     int64_t offset;
     int sealed[SEALED_MAX]; /* descriptors, oldest first */
     int sealed_n;
-    int names_unsynced; /* a rename in wal/ waits for a dirsync */
     wd_log_stats stats; /* the counters of it */
     wd_log_error error;
 } shared;
@@ -263,7 +262,7 @@ static int publish(wd_log *log, const uint8_t *block, int durable, char *path)
 }
 
 /* Make the fresh segment the current one. Under prepare_mutex; next_fd is taken. */
-static void enter(wd_log *log, uint64_t seq, int durable)
+static void enter(wd_log *log, uint64_t seq)
 {
     int old = log->s.fd;
     int always = log->start.fsync_mode == WD_FSYNC_ALWAYS;
@@ -275,7 +274,6 @@ static void enter(wd_log *log, uint64_t seq, int durable)
     log->s.fd = log->next_fd;
     log->s.seq = seq;
     log->s.offset = WD_SEGMENT_HEADER_BYTES;
-    if (!durable) log->s.names_unsynced = 1;
     unlock(&log->state_mutex);
     log->salt = salt_of(&log->start, seq);
     log->next_fd = -1;
@@ -293,7 +291,7 @@ static int rotate(wd_log *log, uint64_t seq, int64_t wall_ms, int durable)
     lock(&log->prepare_mutex);
     int status = log->next_fd >= 0 ? WD_OK : build_next(log);
     if (status == WD_OK) status = publish(log, block, durable, path);
-    if (status == WD_OK) enter(log, seq, durable);
+    if (status == WD_OK) enter(log, seq);
     unlock(&log->prepare_mutex);
     if (status == WD_OK) memcpy(log->segment_path, path, sizeof path);
     return status;
@@ -400,19 +398,18 @@ static int sync_all(wd_log *log)
     lock(&log->state_mutex);
     int n = log->s.sealed_n;
     int fd = log->s.fd;
-    int names = log->s.names_unsynced;
     position upto = log->s.written;
-    int idle = n == 0 && !names && upto.lsn == log->s.synced.lsn;
+    int idle = n == 0 && upto.lsn == log->s.synced.lsn;
     int sealed[SEALED_MAX];
     memcpy(sealed, log->s.sealed, (size_t)n * sizeof sealed[0]);
-    log->s.names_unsynced = 0;
     unlock(&log->state_mutex);
     if (idle) return WD_OK;
     for (int i = 0; i < n; i++) {
         if (sync_file(log, sealed[i], log->wal_path) != WD_OK) return WD_EIO;
     }
     if (sync_file(log, fd, log->wal_path) != WD_OK) return WD_EIO;
-    int result = names ? io->dirsync(io->disk, log->wal_path) : 0;
+    /* A segment was sealed by a rename that nothing synced yet. */
+    int result = n > 0 ? io->dirsync(io->disk, log->wal_path) : 0;
     if (result < 0) return fail(log, (wd_file_fault){"dirsync", log->wal_path, 0, result});
     synced(log, &upto, n);
     return WD_OK;
@@ -421,12 +418,11 @@ static int sync_all(wd_log *log)
 int wd_log_sync(wd_log *log)
 {
     WD_ASSERT(log != NULL);
-    if (atomic_load(&log->failed)) return WD_EIO;
     /* always: each append synced itself, and its descriptors are closed without sync_mutex. */
-    if (log->start.fsync_mode == WD_FSYNC_ALWAYS) return WD_OK;
+    if (log->start.fsync_mode == WD_FSYNC_ALWAYS) return atomic_load(&log->failed) ? WD_EIO : WD_OK;
     lock(&log->sync_mutex);
-    /* Asked again: after a sync that failed while this thread waited, a second one would succeed.
-     */
+    /* Asked under the mutex: after a sync that failed while this thread waited for it, a second one
+     * would succeed. */
     int status = atomic_load(&log->failed) ? WD_EIO : sync_all(log);
     unlock(&log->sync_mutex);
     return status;

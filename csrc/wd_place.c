@@ -322,10 +322,8 @@ void wd_job_free(wd_engine *e, uint32_t slot)
     wd_arena_drop(e->arena, row->payload, row->payload_len);
     if (row->side != WD_NIL) side_free(e, row->side);
     row->side = WD_NIL;
-    int state = (int)row->state;
-    if (state != WD_FREE) {
-        wd_set_state(e, slot, WD_FREE);
-        row->state = (uint32_t)state & 15; /* the slab marks it free itself */
-    }
+    uint32_t state = row->state;
+    wd_set_state(e, slot, WD_FREE);
+    row->state = state & 15; /* the slab marks it free itself */
     wd_slab_give(e->slab, slot);
 }

@@ -109,15 +109,8 @@ static enum verdict judge_other(const wd_engine *e, const wd_record *r)
 static int replay_fuzzy(wd_engine *e, const wd_record *r)
 {
     enum verdict verdict = is_about_a_job(r->kind) ? judge_job(e, r) : judge_other(e, r);
-    switch (verdict) {
-    case APPLY:
-        return wd_apply(e, r);
-    case LEAVE:
-        return wd_apply_beside(e, r);
-    case DAMAGE:
-        break;
-    }
-    return WD_ECORRUPT;
+    if (verdict == APPLY) return wd_apply(e, r);
+    return verdict == LEAVE ? wd_apply_beside(e, r) : WD_ECORRUPT;
 }
 
 static int replay_records(wd_engine *e, wd_span payload, uint32_t records)

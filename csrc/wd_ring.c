@@ -53,8 +53,8 @@ static void *entry_at(const ring *r, uint64_t number)
  * 0 = the chain ends here. */
 static uint64_t follow(const ring *r, uint32_t link, uint64_t from)
 {
-    uint32_t back = (uint32_t)r->tail - link; /* distance from the tail, 1 = the newest */
-    if (back == 0 || back > r->tail - r->head) return 0;
+    uint32_t back = (uint32_t)r->tail - link;    /* distance from the tail, 1 = the newest */
+    if (back - 1 >= r->tail - r->head) return 0; /* 0: written 2^32 entries ago */
     uint64_t number = r->tail - back;
     return number < from ? number : 0;
 }
@@ -101,12 +101,12 @@ static uint32_t chain_of(wd_hash128 h)
 
 static int same(wd_hash128 a, wd_hash128 b)
 {
-    return a.lo == b.lo && a.hi == b.hi;
+    return ((a.lo ^ b.lo) | (a.hi ^ b.hi)) == 0;
 }
 
 static int has_key(wd_hash128 h)
 {
-    return h.lo != 0 || h.hi != 0;
+    return (h.lo | h.hi) != 0;
 }
 
 /* 1: the entry that comes now is one of those that are forgotten already. */

@@ -37,6 +37,8 @@ static int pool_init(pool *p, size_t block_bytes, uint32_t capacity)
     return p->base ? WD_OK : WD_ENOMEM;
 }
 
+/* Never in vain: a row has one side block at most, a side block one run, and all three kinds have
+ * room for as many as there are rows. */
 static uint32_t pool_take(pool *p)
 {
     uint32_t i;
@@ -44,7 +46,7 @@ static uint32_t pool_take(pool *p)
         i = p->free - 1;
         p->free = wd_get_u32(p->base + (size_t)i * p->block_bytes);
     } else {
-        if (p->top == p->capacity) return WD_NIL;
+        WD_ASSERT(p->top < p->capacity);
         i = p->top++;
     }
     p->used++;
@@ -261,7 +263,6 @@ void wd_slab_link_free(wd_slab *s)
 uint32_t wd_side_new(wd_slab *s, uint32_t slot)
 {
     uint32_t i = pool_take(&s->sides);
-    if (i == WD_NIL) return WD_NIL;
     *wd_side_at(s, i) = (wd_side){.expire_ms = WD_NEVER_MS,
                                   .slot = slot,
                                   .run = WD_NIL,
@@ -294,7 +295,7 @@ wd_side *wd_side_at(const wd_slab *s, uint32_t side)
 uint32_t wd_run_new(wd_slab *s)
 {
     uint32_t i = pool_take(&s->runs);
-    if (i != WD_NIL) wd_run_at(s, i)->worker = WD_NIL;
+    wd_run_at(s, i)->worker = WD_NIL;
     return i;
 }
 

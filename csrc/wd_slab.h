@@ -90,7 +90,7 @@ void wd_slab_expect(wd_slab *s, uint32_t slots, uint32_t sides, uint32_t runs);
  * none. O(top). */
 void wd_slab_link_free(wd_slab *s);
 
-/* Side and run blocks. new: WD_NIL when there is no room. */
+/* Side and run blocks. */
 uint32_t wd_side_new(wd_slab *s, uint32_t slot);
 void wd_side_give(wd_slab *s, uint32_t side);
 wd_side *wd_side_at(const wd_slab *s, uint32_t side);

@@ -71,14 +71,14 @@ static uint64_t hash_row(const wd_engine *e, uint32_t slot)
     mixer m = {1};
     mix(&m, wd_job_id(e->slab, slot));
     mix(&m, row->state == WD_READY ? WD_SCHEDULED : row->state);
-    mix(&m, (uint64_t)(row->state == WD_LEASED && run ? run->due_ms : row->due_ms));
+    mix(&m, (uint64_t)(row->state == WD_LEASED ? run->due_ms : row->due_ms));
     mix(&m, (uint64_t)row->rel << 1 | row->marked);
     mix(&m, row->lsn);
     mix(&m, row->created_ms);
     mix(&m, (uint64_t)row->lost << 32 | row->failures);
     mix(&m, (uint64_t)row->attempt << 32 | (uint64_t)row->priority << 24);
     mix(&m, (uint64_t)row->handler << 16 | row->policy);
-    mix(&m, row->state == WD_DEAD && run ? run->died_lsn : 0);
+    mix(&m, row->state == WD_DEAD ? run->died_lsn : 0);
     mix_span(&m, wd_text(e, row->payload, row->payload_len));
     const wd_side *b = wd_job_side(e->slab, row);
     if (b) mix_side(e, b, &m);

@@ -104,8 +104,8 @@ LOG = [
     plant(
         "an interval's sync leaves out the segments' names",
         "wd_log.c",
-        "int result = names ? io->dirsync",
-        "int result = names && !PLANTED ? io->dirsync",
+        "int result = n > 0 ? io->dirsync",
+        "int result = n > 0 && !PLANTED ? io->dirsync",
     ),
     plant(
         "a frame says that more is synced than is",

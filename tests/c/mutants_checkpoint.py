@@ -47,8 +47,8 @@ RULES = [
     plant(
         "rule 3 of replay is dropped: what a record does to the rings is left out with its job",
         REPLAY,
-        "return wd_apply_beside(e, r);",
-        "return PLANTED ? WD_OK : wd_apply_beside(e, r);",
+        "LEAVE ? wd_apply_beside(e, r) : WD_ECORRUPT;",
+        "LEAVE ? (PLANTED ? WD_OK : wd_apply_beside(e, r)) : WD_ECORRUPT;",
         scenario=HISTORIES,
     ),
     plant(

@@ -185,8 +185,8 @@ FAULTS = [
     fault(
         "REPLACE keeps the failures",
         "wd_apply.c",
-        "    row->failures = row->lost = 0;\n    row->attempt = attempt;",
-        "    row->attempt = attempt;",
+        "    row->failures = row->lost = 0;\n    wd_set_state(e, slot, WD_FREE);",
+        "    wd_set_state(e, slot, WD_FREE);",
     ),
     fault(
         "a leased job is replaced",
