@@ -1,10 +1,10 @@
 /* wd_commit.h -- carries closed batches from the engine to the log: which thread writes, and when.
  *
  * - thread, always: a commit thread writes and syncs, one frame in flight, so a slow sync stops
- *   neither reads nor heartbeats. The hand-over and back costs about 50 us and a second core (50
- *   connections, syncs of 90 us: 58 k/s beside 87 k/s), so while syncs are quick there are two
- *   short cuts. If every connection waits for this very commit, the loop syncs by itself: nobody
- *   else is kept, however long it takes. Else it waits for the thread, for 2 ms at most.
+ *   neither reads nor heartbeats. The hand-over and back wakes two threads and often wants a second
+ *   CPU, so while syncs are quick there are two short cuts. If every connection waits for this very
+ *   commit, the loop syncs by itself: nobody else is kept, however long it takes. Else it waits for
+ *   the thread, for 2 ms at most, and lends it its CPU.
  * - thread, interval and off: the loop writes at once (handing a plain write to a thread costs
  *   twice the CPU); in interval mode the thread syncs every 50 ms.
  * - inline: as thread, but the loop always writes and syncs by itself; in interval mode its owner

@@ -9,8 +9,10 @@
  *  7. a slice of the checkpoint, if one is under way
  *
  * The gather window: a commit releases a herd of connections at once, and starting the next commit
- * with the first of them to come back would split the herd in two for ever. So after a commit the
- * loop serves on for up to gather_us, or until as many connections wait again as were released.
+ * with the first of them to come back would split the herd in two for ever. So after a commit by
+ * the commit thread the loop serves on for up to gather_us, or until as many connections wait again
+ * as were released. (While it syncs by itself no thread takes a CPU from the herd, and the herd
+ * comes back without.)
  */
 #include "wd_round.h"
 
@@ -108,8 +110,10 @@ static int commit_and_send(wd_core *c)
 {
     if (wd_commit_blocks(c->commit, gated(c))) flush(c);
     int all_wait = wd_conns_all_wait(c->conns);
+    uint64_t awaited = wd_commit_awaited_syncs(c->commit);
     if (wd_commit_submit(c->commit, gated(c), all_wait) != WD_OK) return fail(c);
-    (void)wd_conns_release(c->conns, wd_commit_durable_seq(c->commit));
+    uint32_t released = wd_conns_release(c->conns, wd_commit_durable_seq(c->commit));
+    if (wd_commit_awaited_syncs(c->commit) != awaited) c->herd = released;
     flush(c);
     return WD_OK;
 }
@@ -129,12 +133,15 @@ int wd_round_finish(wd_core *c)
     return (int)c->conns->lists[WD_L_PYTHON].count;
 }
 
-/* What the commit thread finished leaves. WD_OK or WD_EIO; *out_released connections got bytes. */
-static int collect(wd_core *c, uint32_t *out_released)
+/* What the commit thread finished leaves. WD_OK or WD_EIO; *out_herd connections got bytes, now or
+ * at the end of the last round. */
+static int collect(wd_core *c, uint32_t *out_herd)
 {
     if (wd_commit_collect(c->commit) != WD_OK) return fail(c);
-    *out_released = wd_conns_release(c->conns, wd_commit_durable_seq(c->commit));
-    if (*out_released > 0) flush(c);
+    uint32_t released = wd_conns_release(c->conns, wd_commit_durable_seq(c->commit));
+    if (released > 0) flush(c);
+    *out_herd = released > 0 ? released : c->herd;
+    c->herd = 0;
     return WD_OK;
 }
 
@@ -143,17 +150,17 @@ static void handle_events(wd_core *c)
     if (wd_net_handle(c->net)) wd_commit_unkick(c->commit);
 }
 
-static void gather(wd_core *c, uint32_t released)
+static void gather(wd_core *c, uint32_t herd)
 {
     /* A closed batch that waits already is work enough for the next commit. */
     uint64_t closed_bytes = wd_engine_queued_bytes(c->engine) - wd_engine_open_bytes(c->engine);
-    int wanted = released > 0 && c->options.gather_us > 0 &&
+    int wanted = herd > 0 && c->options.gather_us > 0 &&
                  c->options.commit_mode == WD_COMMIT_THREAD &&
                  c->options.fsync_mode == WD_FSYNC_ALWAYS && closed_bytes == 0;
     if (!wanted) return;
     c->gathers++;
     uint64_t end_ns = wd_clock_mono_ns() + (uint64_t)c->options.gather_us * NS_PER_US;
-    while (gated(c) < released) {
+    while (gated(c) < herd) {
         uint64_t now_ns = wd_clock_mono_ns();
         if (now_ns >= end_ns) return;
         if (wd_net_wait_ns(c->net, end_ns - now_ns) > 0) handle_events(c);
@@ -168,9 +175,9 @@ int wd_round_poll(wd_core *c, int timeout_ms)
     uint64_t start_ns = wd_clock_thread_ns();
     wd_round_begin(c);
     handle_events(c);
-    uint32_t released = 0;
-    if (collect(c, &released) != WD_OK) return WD_EIO;
-    gather(c, released);
+    uint32_t herd = 0;
+    if (collect(c, &herd) != WD_OK) return WD_EIO;
+    gather(c, herd);
     int queued = wd_round_finish(c);
     wd_hist_add(&c->round_cpu_ns, wd_clock_thread_ns() - start_ns);
     return queued;

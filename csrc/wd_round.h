@@ -23,6 +23,7 @@ struct wd_core {
     int failure;   /* the log's, for good */
     int disk_room; /* enum wd_disk_room, as the owner told */
     int tick_more; /* the last tick left work */
+    uint32_t herd; /* connections that the last round released, having waited for the thread */
     uint64_t rounds, ticks_cut, gathers;
     wd_hist round_cpu_ns;
     wd_buf ended;                        /* what wd_core_ended showed last */

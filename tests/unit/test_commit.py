@@ -245,6 +245,22 @@ def test_the_loop_syncs_by_itself_only_when_it_keeps_nobody_by_that(tmp_path: Pa
         live.close()
 
 
+def test_a_herd_that_the_loop_waited_for_with_the_thread_is_gathered(tmp_path: Path) -> None:
+    live = Live(tmp_path, Commit.THREAD, Sync.ALWAYS, own_sync_us=1_000_000)
+    live.ask(live.connect(), b"PING\r\n")  # an idle one, so that the loop does not sync by itself
+    clients = [live.connect() for _ in range(20)]
+    for _ in range(5):
+        for client in clients:
+            client.sendall(b"SCHEDULE mail +1h x\r\n")
+        for client in clients:
+            live.read(client, b"\r\n")
+    stats, figure = live.core.stats(), live.core.figure(FigureKind.BATCH_RECORDS)
+    assert stats["awaited_syncs"] > 0
+    assert stats["gathers"] >= stats["awaited_syncs"] - 1, "the last one has no round behind it"
+    assert figure.count < 5 * 20
+    live.close()
+
+
 def test_a_lone_client_is_synced_by_the_loop_and_a_herd_by_the_thread(live: Live) -> None:
     lone = live.connect()
     for _ in range(20):
