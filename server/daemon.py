@@ -15,7 +15,6 @@ what server/refusals.py says when it did not come to serve.
 import asyncio
 import contextlib
 import errno
-import gc
 import importlib.util
 import os
 import signal
@@ -25,6 +24,7 @@ from typing import Final
 
 from structlog.typing import FilteringBoundLogger
 
+from server import collector
 from server.checkpoints import Checkpointer, Policy
 from server.clock import Clock
 from server.control import Control, Identity
@@ -51,7 +51,6 @@ from wheel.facade import VERSION
 
 FLUSH_S: Final = 5.0  # at a stop, for clients that do not take their last replies
 WATCH_S: Final = 1.0
-GC_YOUNG, GC_MIDDLE, GC_NEVER = 700, 10, 1_000_000_000
 PROGRESS_NS: Final = 1_000_000_000
 
 
@@ -396,12 +395,7 @@ class Daemon:
             payload_bytes_max=self._settings.payload_bytes_max,
         )
         self._control.set_cron(commands)
-        # What a start has made stays: the collector need not look at it again, ever.
-        gc.collect()
-        gc.freeze()
-        # Nor what comes later, over and over: a full pass over a million runs stops the loop for
-        # half a second. Young objects are looked at as ever; the code makes no old cycles.
-        gc.set_threshold(GC_YOUNG, GC_MIDDLE, GC_NEVER)
+        collector.hold_back()
 
     def _say_ready(self, state: State) -> None:
         self._log.info(

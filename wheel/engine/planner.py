@@ -355,7 +355,7 @@ class Planner(Runner):
             self._finish(change, entry, run, outcome, record)
 
     def _forget_job(self, job_id: int) -> None:
-        self.store.jobs.pop(job_id, None)
+        self.store.jobs.pop(job_id)
 
     @staticmethod
     def _is_recorded(change: Change, entry: Entry, run: Run) -> bool:

@@ -189,8 +189,8 @@ class Runner:
             raise
         self.known.change = None
         for run in change.ended:
-            entry, _ = self.store.jobs.pop(run.job_id, (None, run))
-            if entry is None:
+            owner = self.store.jobs.pop(run.job_id)
+            if owner is None or owner[0] is None:
                 self.store.forget(run)
         for entry, run in change.made:
             self.store.jobs[run.job_id] = (entry, run)
