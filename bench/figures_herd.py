@@ -1,102 +1,219 @@
-"""A herd of jobs due in one millisecond, and what a PING feels meanwhile.
+"""W5: a herd of jobs due in one millisecond, and what a PING feels meanwhile.
 
-The herd is drained by 8 worker processes that lease 100 jobs at a time and acknowledge them with
-the next LEASE; beside it Redis with the usual Lua claim, in the same rounds. The clock runs from
-the due time to the last acknowledgement. Beside them a client sends a PING every millisecond.
+The jobs are scheduled ahead; 8 workers begin at the due time, take batches of 100, and acknowledge
+them with the next claim. The time runs from the due time to the last acknowledgement. Beside them a
+process of its own sends a PING every millisecond, from just before the due time on.
+
+beanstalkd has whole seconds, so its herd would be spread over one: it is stopped (SIGSTOP) until
+all of it is due, and the time runs from when it goes on. PostgreSQL has no PING; ``SELECT 1`` on a
+connection of its own stands for it, at 100,000 jobs alone, since a million take it 16 s.
 """
 
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
+from typing import Final
 
-from bench import loads
-from bench.harness import BenchError, Result, Scale, middle
-from bench.peers import Peer, has_redis, redis, wheeld
-from bench.workers import Pinged, Pinger, build, drain
+from bench.contests import (
+    BEANSTALKD,
+    OURS,
+    POSTGRES,
+    ZADD,
+    Contest,
+    Sample,
+    Target,
+    compete,
+    contenders,
+)
+from bench.figures_schedule import FAR_MS
+from bench.harness import BenchError, Result, Scale
+from bench.loader import Figures, Report, ended, finished, running
+from bench.loader import run as load
+from bench.peers import Peer
+from bench.postgres import PAYLOAD, Postgres, life_cycle, postgres
 
-COMMAND = "python -m bench.run herd"
-WORKERS = 8
-LEAD_S = 1.5  # and 10 us a job: from the first SCHEDULE to the due time
-ROUND_TARGET_US = 2_000.0
+COMMAND: Final = "python -m bench.run herd"
+WORKERS: Final = 8
+BATCH: Final = 100
+AHEAD_JOBS: Final = 10_000  # far in the future, to learn how long storing takes here and now
+LEAD_S: Final = 1.0  # from the first command to the due time, and so many times what storing takes:
+LEAD_TIMES: Final = 3
+NAMES: Final = {"wheeld": OURS, "zadd": ZADD, "beanstalkd": BEANSTALKD}
+PING_AHEAD_S: Final = 0.1
+SMEAR_S: Final = 1.0  # beanstalkd rounds up to whole seconds
+DRAIN_S: Final = 300.0
+RATE_JOBS: Final = 1_000_000  # from this size on the rate has a target
+RATE_TARGET: Final = 500_000.0
+ROUND_TARGET_US: Final = 2_000.0
+POSTGRES_JOBS_MAX: Final = 100_000
+POSTGRES_PING_S: Final = 8
 
-Load = Callable[[Peer, Iterator[int]], None]
+
+@dataclass(slots=True, kw_only=True)
+class Herd:
+    """The herds of one size.
+
+    Attributes:
+        jobs: in each.
+        contest: rates and CPU time.
+        pings: what a PING felt, by server, a round each.
+        rounds_us: wheeld's longest round of its loop, CPU time of the thread.
+    """
+
+    jobs: int
+    contest: Contest
+    pings: dict[str, list[Figures]] = field(default_factory=dict[str, list[Figures]])
+    rounds_us: list[float] = field(default_factory=list[float])
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Herd:
-    """A herd drained: seconds from the due time to the last acknowledgement, pings meanwhile."""
-
-    took_s: float
-    ping: Pinged
-
-
-def _herd(server: Peer, load: Load, program: Path, jobs: int) -> _Herd:
-    """Return how a herd was drained.
+def _store(server: Peer, jobs: int) -> int:
+    """Schedule jobs for one millisecond, and return which. So many others stay for ever.
 
     Raises:
-        BenchError: jobs are missing, or came early.
+        BenchError: they are not all there, or were due before they were.
     """
-    due_ms = (time.time_ns() + int((LEAD_S + jobs * 10e-6) * 1e9)) // 1_000_000
-    load(server, (due_ms for _ in range(jobs)))
-    begin_ns = time.monotonic_ns() + (due_ms * 1_000_000 - time.time_ns())
-    if begin_ns < time.monotonic_ns():
-        raise BenchError("scheduling took longer than planned, the herd was due before its end")
-    pinger = Pinger(server.port)
+
+    def store(count: int, due_ms: int, first: int) -> Report:
+        return load(
+            server,
+            seconds=DRAIN_S,
+            producers=WORKERS,
+            depth=BATCH,
+            jobs=count,
+            first=first,
+            at_ms=due_ms,
+        )
+
+    ahead = store(AHEAD_JOBS, FAR_MS, jobs)
+    lead_s = LEAD_S + LEAD_TIMES * jobs * ahead.seconds / AHEAD_JOBS
+    due_ms = (time.time_ns() + int(lead_s * 1e9)) // 1_000_000
+    stored = store(jobs, due_ms, 0).stored
+    there = server.jobs() - ahead.stored
+    if stored != jobs or there != jobs:
+        raise BenchError(f"{server.name}: {stored} of {jobs} jobs confirmed, {there} there")
+    if time.time_ns() >= due_ms * 1_000_000:
+        raise BenchError(f"{server.name}: the herd was due before all of it was stored")
+    return due_ms
+
+
+def drain(server: Peer, jobs: int) -> tuple[Report, Figures, float]:
+    """Return what the workers did, what a PING felt, and the server's CPU time in us.
+
+    Raises:
+        BenchError: a job is missing, came early, or was done twice.
+    """
+    due_ms = _store(server, jobs)
+    begin_ns = time.monotonic_ns() + due_ms * 1_000_000 - time.time_ns()
+    smeared = server.dialect == "beanstalkd"
+    if smeared:
+        begin_ns += int(SMEAR_S * 1e9)
+    ping_ns = begin_ns - (0 if smeared else int(PING_AHEAD_S * 1e9))
+    before_us = server.cpu_us()
+    with (
+        running(server, seconds=DRAIN_S, pingers=1, begin_ns=ping_ns) as pinger,
+        running(
+            server, seconds=DRAIN_S, workers=WORKERS, batch=BATCH, expect=jobs, begin_ns=begin_ns
+        ) as workers,
+    ):
+        if smeared:
+            with server.stopped():
+                time.sleep(max(0.0, (begin_ns - time.monotonic_ns()) / 1e9))
+        report = finished(workers, DRAIN_S)
+        used_us = server.cpu_us() - before_us
+        ping = ended(pinger).ping_us
+    left = server.jobs() - AHEAD_JOBS
+    if report.done != jobs or report.early or report.duplicates or left:
+        counts = f"{report.done} of {jobs} done, {report.early} early, {report.duplicates} twice"
+        raise BenchError(f"{server.name}: {counts}, {left} left")
+    return report, ping, used_us
+
+
+def _measure(server: Peer, herd: Herd) -> Sample:
+    report, ping, used_us = drain(server, herd.jobs)
+    herd.pings.setdefault(NAMES[server.dialect], []).append(ping)
+    if server.dialect == "wheeld":
+        herd.rounds_us.append(server.histogram("round_cpu_ns")["max"] / 1000)
+    return Sample(rate=herd.jobs / report.seconds, cpu_us=used_us / herd.jobs, busy=report.busy)
+
+
+def _postgres(herd: Herd, folder: Path, scale: Scale) -> None:
+    """Let PostgreSQL take part; or say why it does not."""
+    if herd.jobs > POSTGRES_JOBS_MAX:
+        herd.contest.whys[POSTGRES] = "a million jobs take it 16 s a round; see 100,000"
+        return
     try:
-        done = drain(program, server, workers=WORKERS, begin_ns=begin_ns)
-    finally:
-        ping = pinger.stop()
-    if done.jobs != jobs or done.early:
-        raise BenchError(f"{server.name}: {done.jobs} of {jobs} jobs came, {done.early} early")
-    return _Herd(took_s=(done.last_ns - begin_ns) / 1e9, ping=ping)
+        with postgres(folder, durable=False) as server:
+            for round_number in range(scale.rounds):
+                scale.progress(f"{herd.contest.text}, PostgreSQL, round {round_number + 1}")
+                _measure_postgres(herd, server)
+    except BenchError as error:
+        herd.contest.whys[POSTGRES] = str(error)
 
 
-def _herd_results(folder: Path, scale: Scale, program: Path) -> list[Result]:
-    jobs = scale.herd_jobs
-    ours: list[_Herd] = []
-    theirs: list[_Herd] = []
-    rounds_us: list[float] = []
-    for i in range(scale.rounds):
-        scale.progress(f"herd, round {i + 1}")
-        with wheeld(folder / f"herd-w{i}", fsync="off") as server:
-            ours.append(_herd(server, loads.schedule, program, jobs))
-            rounds_us.append(server.histogram("round_cpu_ns")["max"] / 1000)
-        if has_redis():
-            with redis(folder / f"herd-r{i}", append="none") as server:
-                theirs.append(_herd(server, loads.zadd, program, jobs))
-    name = f"herd of {jobs:,}, {WORKERS} workers"
-    rows = [
-        *_herd_rows(f"{name}: wheeld", ours),
-        _row(f"{name}: longest loop round, thread CPU", "us", rounds_us, ROUND_TARGET_US),
-    ]
-    beside = f"{name}: time beside Redis' Lua claim"
-    if not theirs:
-        return [*rows, Result(figure=beside, value=None, unit="x", why="Redis is not installed")]
-    ratios = [our.took_s / their.took_s for our, their in zip(ours, theirs, strict=True)]
-    return [*rows, *_herd_rows(f"{name}: Redis", theirs), _row(beside, "x", ratios, 0.6)]
-
-
-def _herd_rows(text: str, herds: list[_Herd]) -> list[Result]:
-    return [
-        _row(f"{text} drained in", "s", [herd.took_s for herd in herds]),
-        _row(f"{text}, PING p50", "us", [herd.ping.p50_us for herd in herds]),
-        _row(f"{text}, PING p99", "us", [herd.ping.p99_us for herd in herds]),
-        _row(f"{text}, PING longest", "us", [herd.ping.max_us for herd in herds]),
-    ]
-
-
-def _row(figure: str, unit: str, values: list[float], at_most: float | None = None) -> Result:
-    return Result(
-        figure=figure,
-        value=middle(values),
-        unit=unit,
-        at_most=at_most,
-        rounds=tuple(values),
-        command=COMMAND,
+def _measure_postgres(herd: Herd, server: Postgres) -> None:
+    server.empty()
+    server.sql(
+        "INSERT INTO jobs (handler, payload, next_run_at) "
+        f"SELECT 'mail', '{PAYLOAD}', now() FROM generate_series(1, {herd.jobs}); ANALYZE jobs"
     )
+    words = ("-t", str(herd.jobs // BATCH // WORKERS))
+    before_us = server.cpu_us()
+    with server.pinged(POSTGRES_PING_S) as pings:
+        ran = server.pgbench(life_cycle(BATCH, store=False), *words, clients=WORKERS)
+    done = ran.transactions * BATCH
+    cost = (server.cpu_us() - before_us) / done
+    herd.contest.add(POSTGRES, Sample(rate=ran.rate * BATCH, cpu_us=cost))
+    herd.pings.setdefault(POSTGRES, []).extend(pings)
+
+
+# ---------------------------------------------------------------- rows
+
+
+def _ping_rows(herd: Herd) -> list[Result]:
+    """Return what a PING felt, and whether ours is below each peer's of the same round."""
+    contest = herd.contest
+    found: list[Result] = []
+    figures: tuple[tuple[str, Callable[[Figures], int]], ...] = (
+        ("p50", lambda one: one.p50),
+        ("p99", lambda one: one.p99),
+        ("longest", lambda one: one.max),
+    )
+    for name, pings in herd.pings.items():
+        found += [
+            contest.row(f"{name}, PING {what}", "us", [float(of(ping)) for ping in pings])
+            for what, of in figures
+        ]
+    others = [pings for name, pings in herd.pings.items() if name != OURS]
+    what = "longest PING beside the best peer's of the round"
+    if not others:
+        return [*found, contest.missing(what, "x", "no peer is installed", at_most=1.0)]
+    best = [min(ping.max for ping in pings) for pings in zip(*others, strict=True)]
+    ratios = [our.max / max(peer, 1) for our, peer in zip(herd.pings[OURS], best, strict=True)]
+    return [*found, contest.row(what, "x", ratios, at_most=1.0)]
+
+
+def _rows(herd: Herd) -> list[Result]:
+    contest = herd.contest
+    peers = (Target(peer=peer) for peer in (ZADD, BEANSTALKD, POSTGRES))
+    target = RATE_TARGET if herd.jobs >= RATE_JOBS else None
+    return [
+        *contest.rows(*peers, at_least=target),
+        contest.row(
+            "longest round of the loop, thread CPU", "us", herd.rounds_us, at_most=ROUND_TARGET_US
+        ),
+        *_ping_rows(herd),
+    ]
 
 
 def run(folder: Path, scale: Scale) -> list[Result]:
-    """Return the herd's figures."""
-    return _herd_results(folder, scale, build(folder))
+    """Return how quickly herds are drained, the longest round, and what a PING feels."""
+    found: list[Result] = []
+    starts = contenders("off", hset=False)
+    for jobs in scale.herds:
+        herd = Herd(jobs=jobs, contest=Contest(text=f"W5 herd of {jobs:,}", command=COMMAND))
+        compete(herd.contest, folder, scale, starts, partial(_measure, herd=herd))
+        _postgres(herd, folder, scale)
+        found += _rows(herd)
+    return found

@@ -1,53 +1,211 @@
-"""How late due jobs leave: a steady stream of them, one waiting worker."""
+"""W4: how late due jobs leave, and that none is early.
 
-import time
+An open loop: jobs are scheduled one by one at an even rate, each half a second before it is due, so
+the server stores as many as it hands out. What counts is the server's own histogram, from the due
+time until the last byte of the LEASE reply was given to the kernel; beside it stands what the
+worker saw on its side, which has the way there and its own waiting for a CPU in it.
+
+*A quiet handler beside a million ready*: the same stream for one handler, while another has a
+million jobs that nobody takes, and once more while workers take them.
+
+Peers are seen from the worker's side alone. A worker of Redis asks again a millisecond after it
+found nothing. beanstalkd has whole seconds: its jobs are up to a second late by its nature.
+"""
+
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Final
 
-from bench import loads
-from bench.harness import BenchError, Result, Scale, middle
-from bench.peers import wheeld
-from bench.workers import build, drain
+from bench.contests import BEANSTALKD, OURS, ZADD, Contest, contenders, disk_row, rest
+from bench.harness import BenchError, Result, Scale, middle, sync_us
+from bench.loader import Report, ended, running
+from bench.loader import run as load
+from bench.peers import Peer
 
-COMMAND = "python -m bench.run lateness"
-RATE = 5_000
-LEAD_S = 2.0  # and 10 us a job: from the first SCHEDULE to the first due time
-WAIT_NS = 100_000_000  # the worker waits before the first job is due
-TARGET_US = 3_000.0
+COMMAND: Final = "python -m bench.run lateness"
+LEAD_MS: Final = 500
+PATIENCE_S: Final = 30.0
+PRODUCERS: Final = 4
+WORKERS: Final = 4
+BATCH: Final = 100
+POLL_US: Final = 1_000
+TARGETS_US: Final = {5_000: 2_000.0, 50_000: 5_000.0}
+SYNCS: Final = 2  # that `always` may take longer
+CROWD: Final = 1_000_000
+CROWD_WORKERS: Final = 4
+CROWD_S: Final = 60.0
+PEER_RATE: Final = 5_000
 
 
-def _row(figure: str, unit: str, values: list[float], at_most: float | None = None) -> Result:
-    return Result(
-        figure=figure,
-        value=middle(values),
-        unit=unit,
-        at_most=at_most,
-        rounds=tuple(values),
-        command=COMMAND,
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Late:
+    """One stream of due jobs.
+
+    Attributes:
+        seen: what the workers saw.
+        sent_us: the server's histogram, due to sent; only wheeld has one.
+        cpu_us: the server's CPU time a job, its scheduling included.
+    """
+
+    seen: Report
+    sent_us: dict[str, int]
+    cpu_us: float
+
+
+def stream(server: Peer, rate: int, seconds: int, handler: str = "mail") -> Late:
+    """Return how late the jobs of a stream were.
+
+    Raises:
+        BenchError: jobs are missing, or were done twice.
+    """
+    jobs = rate * seconds
+    batch = 1 if server.dialect == "beanstalkd" else BATCH  # several at once do not wait there
+    before_us = server.cpu_us()
+    seen = load(
+        server,
+        seconds=seconds + PATIENCE_S,
+        producers=PRODUCERS,
+        rate=rate,
+        lead_ms=LEAD_MS,
+        jobs=jobs,
+        workers=WORKERS,
+        batch=batch,
+        poll_us=POLL_US,
+        expect=jobs,
+        handler=handler,
     )
+    used_us = server.cpu_us() - before_us
+    if seen.done != jobs or seen.duplicates:
+        raise BenchError(f"{server.name}: {seen.done} of {jobs} done, {seen.duplicates} twice")
+    sent_us = server.histogram("lateness_us") if server.dialect == "wheeld" else {}
+    return Late(seen=seen, sent_us=sent_us, cpu_us=used_us / jobs)
+
+
+def _rows(contest: Contest, lates: list[Late], at_most: float | None) -> list[Result]:
+    """Return the rows of wheeld's rounds."""
+    seen = [late.seen for late in lates]
+    return [
+        contest.row("due to sent, p50", "us", [float(late.sent_us["p50"]) for late in lates]),
+        contest.row(
+            "due to sent, p99",
+            "us",
+            [float(late.sent_us["p99"]) for late in lates],
+            at_most=at_most,
+        ),
+        contest.row("due to sent, longest", "us", [float(late.sent_us["max"]) for late in lates]),
+        *_seen_rows(contest, OURS, seen),
+        contest.row("server CPU", "us/job", [late.cpu_us for late in lates]),
+    ]
+
+
+def _seen_rows(contest: Contest, name: str, seen: list[Report]) -> list[Result]:
+    early = [float(report.early) for report in seen]
+    return [
+        contest.row(f"{name}, due to received, p50", "us", [float(r.late_us.p50) for r in seen]),
+        contest.row(f"{name}, due to received, p99", "us", [float(r.late_us.p99) for r in seen]),
+        contest.row(f"{name}, early", "jobs", early, at_most=0.0 if name == OURS else None),
+    ]
+
+
+# ---------------------------------------------------------------- streams
+
+
+def _streams(folder: Path, scale: Scale, fsync: str) -> list[Result]:
+    """Return the rows of wheeld at each rate."""
+    found: list[Result] = []
+    for rate in scale.steady_rates:
+        text = f"W4 {fsync}, {rate:,} jobs/s for {scale.steady_s} s"
+        contest = Contest(text=text, command=COMMAND)
+        lates: list[Late] = []
+        syncs_us: list[float] = []
+        for round_number in range(scale.rounds):
+            scale.progress(f"{text}, round {round_number + 1}")
+            here = folder / f"{fsync}-{rate}-{round_number}"
+            with contenders(fsync)[OURS](here) as server:
+                rest(server.cpu_us)
+                syncs_us.append(sync_us(folder))
+                lates.append(stream(server, rate, scale.steady_s))
+        at_most = TARGETS_US.get(rate)
+        if fsync == "always":
+            found.append(disk_row(contest, folder, scale))
+            at_most = at_most and round(at_most + SYNCS * middle(syncs_us))
+        found += _rows(contest, lates, at_most)
+    return found
+
+
+def _peers(folder: Path, scale: Scale) -> list[Result]:
+    """Return the rows of the peers, at the lower rate: what a worker of theirs sees."""
+    contest = Contest(text=f"W4 off, {PEER_RATE:,} jobs/s for {scale.steady_s} s", command=COMMAND)
+    starts = contenders("off", hset=False)
+    found: list[Result] = []
+    for name in (ZADD, BEANSTALKD):
+        seen: list[Report] = []
+        if name not in starts:
+            why = f"{name} is not installed"
+            found.append(contest.missing(f"{name}, due to received, p99", "us", why))
+            continue
+        for round_number in range(scale.rounds):
+            scale.progress(f"W4, {name}, round {round_number + 1}")
+            with starts[name](folder / f"{name}-{round_number}") as server:
+                seen.append(stream(server, PEER_RATE, scale.steady_s).seen)
+        found += _seen_rows(contest, name, seen)
+    return found
+
+
+# ---------------------------------------------------------------- a quiet handler beside a crowd
+
+
+@contextmanager
+def _crowd(server: Peer, *, worked_off: bool) -> Iterator[None]:
+    """Give another handler a million ready jobs; have them taken while the block runs, or not."""
+    stored = load(
+        server, seconds=CROWD_S, producers=8, depth=100, jobs=CROWD, handler="crowd"
+    ).stored
+    if stored != CROWD:
+        raise BenchError(f"{stored:,} of {CROWD:,} jobs were stored in {CROWD_S:g} s")
+    with ExitStack() as stack:
+        if worked_off:
+            process = stack.enter_context(
+                running(
+                    server,
+                    seconds=CROWD_S,
+                    workers=CROWD_WORKERS,
+                    batch=1,
+                    expect=CROWD,
+                    handler="crowd",
+                )
+            )
+            stack.callback(ended, process)
+        yield
+
+
+def _quiet(folder: Path, scale: Scale) -> list[Result]:
+    """Return the rows of a stream whose handler is not the one that has a million ready."""
+    found: list[Result] = []
+    for worked_off in (False, True):
+        how = "being taken" if worked_off else "waiting"
+        text = f"W4 off, {PEER_RATE:,} jobs/s beside {CROWD:,} of another handler {how}"
+        contest = Contest(text=text, command=COMMAND)
+        lates: list[Late] = []
+        for round_number in range(scale.rounds):
+            scale.progress(f"{text}, round {round_number + 1}")
+            here = folder / f"quiet-{worked_off}-{round_number}"
+            with contenders("off")[OURS](here) as server, _crowd(server, worked_off=worked_off):
+                lates.append(stream(server, PEER_RATE, scale.steady_s, handler="quiet"))
+        if worked_off:  # the server's histogram has the crowd's lateness too
+            found += _seen_rows(contest, OURS, [late.seen for late in lates])
+        else:
+            found += _rows(contest, lates, TARGETS_US[PEER_RATE])
+    return found
 
 
 def run(folder: Path, scale: Scale) -> list[Result]:
     """Return how late jobs leave that fall due evenly, and that none is early."""
-    program = build(folder)
-    jobs = RATE * scale.steady_s
-    scale.progress(f"steady, {RATE:,} jobs/s for {scale.steady_s} s")
-    with wheeld(folder / "steady", fsync="off") as server:
-        start_ms = time.time_ns() // 1_000_000 + int((LEAD_S + jobs * 10e-6) * 1000)
-        loads.schedule(server, (start_ms + i * 1000 // RATE for i in range(jobs)))
-        if time.time_ns() // 1_000_000 >= start_ms:
-            raise BenchError("scheduling took longer than planned, the first jobs were due")
-        begin_ns = time.monotonic_ns() + (start_ms * 1_000_000 - time.time_ns()) - WAIT_NS
-        before_us = server.cpu_us()
-        done = drain(program, server, workers=1, begin_ns=begin_ns)
-        late = server.histogram("lateness_us")
-        used_us = (server.cpu_us() - before_us) / jobs
-    if done.jobs != jobs:
-        raise BenchError(f"{done.jobs} of {jobs} jobs came")
-    name = f"steady, {RATE:,} jobs/s for {scale.steady_s} s"
     return [
-        _row(f"{name}: due to sent, p50", "us", [float(late["p50"])]),
-        _row(f"{name}: due to sent, p99", "us", [float(late["p99"])], TARGET_US),
-        _row(f"{name}: due to sent, longest", "us", [float(late["max"])]),
-        _row(f"{name}: early", "jobs", [float(done.early)], 0.0),
-        _row(f"{name}: server CPU", "us/job", [used_us]),
+        *_streams(folder, scale, "off"),
+        *_streams(folder, scale, "always"),
+        *_peers(folder, scale),
+        *_quiet(folder, scale),
     ]

@@ -1,108 +1,176 @@
-"""SCHEDULE under redis-benchmark beside Redis's ZADD of the same payload, in interleaved rounds.
+"""W1: far-future jobs, as many as the server takes, beside every peer that is installed.
 
-ZADD puts the payload into a sorted set by its due time, which is the least that a scheduler on
-Redis does. Due times are random over 23 days for both. Each round starts both servers afresh.
-Redis's PING under the same load is printed too: what a command costs that does nothing. Nearly all
-of that is the kernel's receiving, sending and waking, which no server of this shape gets below.
+Jobs have 100 bytes of payload and are due at random within 30 days from 2033 on. Connections send
+one command and wait for its reply, or 16 in one write and wait for all replies. PostgreSQL gets
+single INSERTs from as many connections, and COPY of 10,000 rows a transaction over two.
 """
 
-from dataclasses import dataclass
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
+from typing import Final
 
-from bench.harness import Result, Scale, middle
-from bench.loads import RANDOM_PAYLOAD, Measured, redis_benchmark
-from bench.peers import Peer, has_redis, redis, wheeld
+from bench.contests import (
+    BEANSTALKD,
+    BEST,
+    HSET,
+    POSTGRES,
+    ZADD,
+    Contest,
+    Sample,
+    Target,
+    compete,
+    contenders,
+    disk_row,
+    timed,
+)
+from bench.harness import BenchError, Result, Scale
+from bench.loader import SEED, Report
+from bench.loader import run as load
+from bench.peers import Peer
+from bench.postgres import INSERT_FAR, Postgres, postgres
 
-OURS = ("SCHEDULE", "mail", "2__rand_int__", RANDOM_PAYLOAD)
-THEIRS = ("ZADD", "queue", "2__rand_int__", RANDOM_PAYLOAD)
-COMMAND = "python -m bench.run schedule"
+COMMAND: Final = "python -m bench.run schedule"
+FAR_MS: Final = 2_000_000_000_000  # 2033: nothing of it falls due while we measure
+SPAN_MS: Final = 30 * 86_400_000
+DEEP: Final = 16
+WHOLE_JOBS: Final = 1_000_000
+WHOLE_S: Final = 120.0
+COPY_ROWS: Final = 200_000
+COPY: Final = f"{POSTGRES} COPY"
+INSERT: Final = f"{POSTGRES} INSERT"
 
+Shape = tuple[int, int]  # connections, commands in one write
+ONE: Final = (1, 1)
+MANY: Final = (50, 1)
+ONE_DEEP: Final = (1, DEEP)
+MANY_DEEP: Final = (50, DEEP)
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Rounds:
-    """What a load came to, a round each; ``ping`` is the same load of PINGs on Redis."""
-
-    ours: list[Measured]
-    theirs: list[Measured]
-    ping: list[Measured]
-
-
-def _load(server: Peer, words: tuple[str, ...], requests: int, depth: int) -> Measured:
-    redis_benchmark(server, *words, requests=requests // 10, pipeline=depth)  # warm up
-    return redis_benchmark(server, *words, requests=requests, pipeline=depth)
-
-
-def _rounds(folder: Path, scale: Scale, fsync: str, requests: int, depth: int) -> _Rounds:
-    """Return what wheeld and Redis did in turn."""
-    rounds = _Rounds(ours=[], theirs=[], ping=[])
-    append = "none" if fsync == "off" else fsync
-    for i in range(scale.rounds):
-        scale.progress(f"schedule, fsync {fsync}, pipeline {depth}, round {i + 1}")
-        with wheeld(folder / f"{fsync}-{depth}-{i}-w", fsync=fsync) as server:
-            rounds.ours.append(_load(server, OURS, requests, depth))
-        if not has_redis():
-            continue
-        with redis(folder / f"{fsync}-{depth}-{i}-r", append=append) as server:
-            rounds.theirs.append(_load(server, THEIRS, requests, depth))
-            rounds.ping.append(_load(server, ("PING",), requests, depth))
-    return rounds
-
-
-def _results(
-    text: str, rounds: _Rounds, rate_target: float | None, cpu_target: float | None
-) -> list[Result]:
-    ours, theirs, ping = rounds.ours, rounds.theirs, rounds.ping
-    rows = [
-        _row(f"{text}: wheeld", "cmd/s", [m.rate for m in ours]),
-        _row(f"{text}: wheeld, server CPU", "us/cmd", [m.cpu_us for m in ours]),
-    ]
-    if not theirs:
-        why = "Redis is not installed"
-        names = (f"{text}: rate beside Redis", f"{text}: server CPU a command beside Redis")
-        missing = [
-            Result(figure=name, value=None, unit="x", why=why, command=COMMAND) for name in names
-        ]
-        return rows + missing
-    rates = [m.rate / n.rate for m, n in zip(ours, theirs, strict=True)]
-    costs = [m.cpu_us / n.cpu_us for m, n in zip(ours, theirs, strict=True)]
-    return [
-        *rows,
-        _row(f"{text}: Redis ZADD", "cmd/s", [m.rate for m in theirs]),
-        _row(f"{text}: Redis ZADD, server CPU", "us/cmd", [m.cpu_us for m in theirs]),
-        _row(f"{text}: Redis PING (the floor)", "cmd/s", [m.rate for m in ping]),
-        _row(f"{text}: Redis PING (the floor), server CPU", "us/cmd", [m.cpu_us for m in ping]),
-        _row(f"{text}: rate beside Redis ZADD", "x", rates, at_least=rate_target),
-        _row(f"{text}: server CPU a command beside Redis ZADD", "x", costs, at_most=cpu_target),
-    ]
+POINTS: Final[dict[str, tuple[Shape, ...]]] = {
+    "off": (ONE, ONE_DEEP, MANY, MANY_DEEP),
+    "interval": (MANY, MANY_DEEP),
+    "always": (ONE, ONE_DEEP, MANY, MANY_DEEP),
+}
+TARGETS: Final[dict[tuple[str, Shape], tuple[Target, ...]]] = {
+    ("off", MANY): (
+        Target(peer=ZADD, rate=2.0, cpu=0.4),
+        Target(peer=BEANSTALKD, rate=1.3, cpu=0.8),
+        Target(peer=HSET),
+    ),
+    ("off", MANY_DEEP): (
+        Target(peer=ZADD, rate=6.0),
+        Target(peer=BEANSTALKD, rate=5.0),
+        Target(peer=HSET),
+    ),
+    ("always", ONE): (Target(peer=BEST, rate=0.9),),
+    ("always", MANY): (Target(peer=ZADD, rate=1.4), Target(peer=BEANSTALKD, rate=10.0)),
+    ("always", MANY_DEEP): (
+        Target(peer=ZADD, rate=4.0),
+        Target(peer=BEANSTALKD, rate=10.0),
+        Target(peer=COPY, rate=2.0),
+    ),
+}
+NO_TARGET: Final = (Target(peer=BEST),)
 
 
-def _row(
-    figure: str,
-    unit: str,
-    values: list[float],
-    *,
-    at_least: float | None = None,
-    at_most: float | None = None,
-) -> Result:
-    return Result(
-        figure=figure,
-        value=middle(values),
-        unit=unit,
-        at_least=at_least,
-        at_most=at_most,
-        rounds=tuple(values),
-        command=COMMAND,
+def words(shape: Shape) -> str:
+    """Return a shape in words."""
+    connections, depth = shape
+    many = f"{connections} connection" + ("s" if connections > 1 else "")
+    return f"{many}, {depth} deep" if depth > 1 else f"{many}, unpipelined"
+
+
+def schedule(server: Peer, shape: Shape, jobs: int, seconds: float) -> Sample:
+    """Return what scheduling far-future jobs came to.
+
+    Raises:
+        BenchError: the server does not hold as many jobs as it has confirmed.
+    """
+
+    def stored(report: Report) -> int:
+        there = server.jobs()
+        if not report.sent == report.stored == there:
+            counts = f"{report.sent} sent, {report.stored} confirmed, {there} there"
+            raise BenchError(f"{server.name}: {counts}")
+        return report.stored
+
+    return timed(
+        server,
+        lambda: load(
+            server,
+            seconds=seconds,
+            producers=shape[0],
+            depth=shape[1],
+            jobs=jobs,
+            at_ms=FAR_MS,
+            span_ms=SPAN_MS,
+        ),
+        stored,
     )
 
 
+def _inserted(server: Postgres, clients: int) -> Sample:
+    server.empty()
+    before_us = server.cpu_us()
+    ran = server.pgbench(INSERT_FAR, "-T", "1", clients=clients)
+    return Sample(rate=ran.rate, cpu_us=(server.cpu_us() - before_us) / ran.transactions)
+
+
+def _copied(server: Postgres) -> Sample:
+    server.empty()
+    before_us = server.cpu_us()
+    seconds = server.copy(COPY_ROWS)
+    used_us, rows = server.cpu_us() - before_us, server.jobs()
+    return Sample(rate=rows / seconds, cpu_us=used_us / rows)
+
+
+def _postgres(contests: dict[Shape, Contest], folder: Path, scale: Scale) -> None:
+    """Let PostgreSQL take part in the contests with fsync always; or say why it does not."""
+    try:
+        with postgres(folder, durable=True) as server:
+            for round_number in range(scale.rounds):
+                scale.progress(f"W1, PostgreSQL {server.version}, round {round_number + 1}")
+                for shape in (ONE, MANY):
+                    contests[shape].add(INSERT, _inserted(server, shape[0]))
+                contests[MANY_DEEP].add(COPY, _copied(server))
+    except BenchError as error:
+        for contest in contests.values():
+            contest.whys |= {COPY: str(error), INSERT: str(error)}
+
+
+def _whole(folder: Path, scale: Scale) -> list[Result]:
+    """One million, from the first to the last, once: what grows with the number shows here."""
+    contest = Contest(text=f"W1 off, all of {WHOLE_JOBS:,}, {words(MANY_DEEP)}", command=COMMAND)
+    run_whole = partial(schedule, shape=MANY_DEEP, jobs=WHOLE_JOBS, seconds=WHOLE_S)
+    compete(contest, folder, replace(scale, rounds=1), contenders("off"), run_whole)
+    return contest.rows(Target(peer=ZADD), Target(peer=HSET), Target(peer=BEANSTALKD))
+
+
+def _mode(fsync: str, folder: Path, scale: Scale) -> list[Result]:
+    contests = {
+        shape: Contest(text=f"W1 {fsync}, {words(shape)}", command=COMMAND)
+        for shape in POINTS[fsync]
+    }
+    for shape, contest in contests.items():
+        run_shape = partial(schedule, shape=shape, jobs=scale.far_jobs, seconds=scale.run_s)
+        compete(contest, folder, scale, contenders(fsync), run_shape)
+    if fsync == "always":
+        _postgres(contests, folder, scale)
+    rows: list[Result] = []
+    if fsync != "off":
+        first = Contest(text=f"W1 {fsync}", command=COMMAND)
+        rows.append(disk_row(first, folder, scale))
+    for shape, contest in contests.items():
+        rows += contest.rows(*TARGETS.get((fsync, shape), NO_TARGET))
+    return rows
+
+
 def run(folder: Path, scale: Scale) -> list[Result]:
-    """Return rates and CPU a command: unpipelined, 16 deep, and synced before every reply."""
-    few, many = scale.requests, scale.requests_pipelined
-    plain = _rounds(folder, scale, "off", few, 1)
-    deep = _rounds(folder, scale, "off", many, 16)
-    synced = _rounds(folder, scale, "always", few, 1)
-    return [
-        *_results("50 connections, fsync off", plain, 1.6, 0.45),
-        *_results("50 connections, 16 deep, fsync off", deep, 5.0, None),
-        *_results("50 connections, fsync always", synced, 1.3, None),
-    ]
+    """Return jobs a second and CPU time a job, in each mode and shape, ours beside the peers'."""
+    scale.progress(f"W1, due times from seed {SEED}")
+    rows: list[Result] = []
+    for fsync in POINTS:
+        rows += _mode(fsync, folder, scale)
+    if scale.far_jobs >= WHOLE_JOBS:
+        rows += _whole(folder, scale)
+    return rows

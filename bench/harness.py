@@ -93,9 +93,6 @@ class Scale:
 
     rounds: int
     jobs_large: tuple[int, ...]  # for memory
-    requests: int  # unpipelined, a round
-    requests_pipelined: int
-    herd_jobs: int
     steady_s: int
     run_s: float  # one load against one server, if its jobs are not all done before
     far_jobs: int  # jobs at most in such a run

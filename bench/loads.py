@@ -1,8 +1,6 @@
-"""Loads: pipelined streams of commands from this process, and Redis's own benchmark tool."""
+"""Fillings: pipelined streams of SCHEDULE from this process, for what is measured afterwards."""
 
-import subprocess
 from collections.abc import Iterator
-from dataclasses import dataclass
 from itertools import islice
 from typing import Final
 
@@ -13,21 +11,15 @@ PAYLOAD: Final = (
     b'{"user":"42d5a9c0","mail":"welcome","lang":"en","try":false,"trace":"9f86d081884c7d65%013d"}'
 )
 PAYLOAD_BYTES: Final = 100
-RANDOM_PAYLOAD: Final = PAYLOAD.decode().replace("%013d", "0__rand_int__")  # for redis-benchmark
-RANDOM_END: Final = 2_000_000_000  # the tool wants an int
 CHUNK: Final = 500  # commands a write; two chunks are in flight
 FAR_MS: Final = 2_000_000_000_000  # 2033: nothing of it falls due while we measure
 DAY_MS: Final = 86_400_000
-TOOL_TIMEOUT_S: Final = 600
-CSV_FIELDS: Final = 8  # name, rate, six latencies; the name may hold what separates them
 RECV_BYTES: Final = 1 << 18
-assert len(PAYLOAD % 1) == len(RANDOM_PAYLOAD) == PAYLOAD_BYTES
+assert len(PAYLOAD % 1) == PAYLOAD_BYTES
 
 _JOB: Final = b"*%d\r\n$8\r\nSCHEDULE\r\n$4\r\nmail\r\n$13\r\n%d\r\n$100\r\n" + PAYLOAD + b"\r\n"
 _ID_REPLY: Final = b"$10\r\n4294967296\r\n"  # ids have 10 digits up to 5.7e9 - 2^32 jobs
 _KEY_REPLY: Final = b"*3\r\n" + _ID_REPLY + b"$7\r\ncreated\r\n$9\r\nscheduled\r\n"
-_ZADD: Final = b"*4\r\n$4\r\nZADD\r\n$5\r\nqueue\r\n$13\r\n%d\r\n$100\r\n" + PAYLOAD + b"\r\n"
-_ADDED: Final = b":1\r\n"
 
 
 def stream(peer: Peer, commands: Iterator[bytes], reply: bytes) -> None:
@@ -72,40 +64,6 @@ def schedule_keyed(peer: Peer, dues_ms: Iterator[int]) -> None:
     stream(peer, (keyed % (6, due_ms, i, i) for i, due_ms in enumerate(dues_ms)), _KEY_REPLY)
 
 
-def zadd(peer: Peer, dues_ms: Iterator[int]) -> None:
-    """Add a member of 100 bytes for each due time to Redis's sorted set ``queue``."""
-    stream(peer, (_ZADD % (due_ms, i) for i, due_ms in enumerate(dues_ms)), _ADDED)
-
-
 def far_dues_ms(count: int) -> Iterator[int]:
     """Return due times spread over a day in 2033, in no order."""
     return (FAR_MS + i * 7_919_113 % DAY_MS for i in range(count))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Measured:
-    """What a load came to: commands a second, and the server's CPU time for each."""
-
-    rate: float
-    cpu_us: float
-
-
-def redis_benchmark(peer: Peer, *words: str, requests: int, pipeline: int = 1) -> Measured:
-    """Run redis-benchmark with 50 connections.
-
-    ``__rand_int__`` in words becomes 12 random digits, anew in each place of each command.
-
-    Raises:
-        BenchError: it failed, or printed no rate.
-    """
-    command = ["redis-benchmark", "-p", str(peer.port), "-c", "50", "-n", str(requests)]
-    command += ["-P", str(pipeline), "-r", str(RANDOM_END), "--csv", *words]
-    before_us = peer.cpu_us()
-    done = subprocess.run(
-        command, capture_output=True, text=True, timeout=TOOL_TIMEOUT_S, check=False
-    )
-    used_us = peer.cpu_us() - before_us
-    fields = done.stdout.strip().rpartition("\n")[2].split('","')
-    if done.returncode != 0 or len(fields) < CSV_FIELDS:
-        raise BenchError(f"redis-benchmark: {(done.stdout + done.stderr)[-500:]}")
-    return Measured(rate=float(fields[1 - CSV_FIELDS]), cpu_us=used_us / requests)
