@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from difflib import get_close_matches
 from typing import Final
 
-from server.answers import OK, Outcome, RefusedError, read_word, show
+from server.answers import OK, Outcome, RefusedError, Work, read_word, show
 from server.cron_show import definition_of, run_map, schedule_map, schedule_row
 from server.cron_times import explained_map, next_map
 from server.cron_words import (
@@ -149,12 +149,22 @@ class CronCommands:
             )
         words = Words(f"CRON {word}", args[1:], SUBCOMMANDS[word][0])
         try:
-            return Outcome(value=command(words, session.user), gated=True)
+            value = command(words, session.user)
         except CycleError as error:
             advice = "each waits for the next; take out one of these edges"
             raise RefusedError("CYCLE", f"{error}: {advice}") from error
         except WheeldError as error:
             raise RefusedError(_code(error), str(error)) from error
+        name = args[1].decode(errors="replace") if word in {"SET", "DEL"} else ""
+        if name and self._scheduler.is_withdrawing(name):
+            return Outcome(work=self._withdrawn(name, value), gated=True)
+        return Outcome(value=value, gated=True)
+
+    def _withdrawn(self, name: str, value: Answer) -> Work:
+        """Answer when the last of a schedule's runs that go has been taken back."""
+        while self._scheduler.is_withdrawing(name):
+            yield
+        return value
 
     # ---------------------------------------------------------------- the schedule
 

@@ -13,7 +13,7 @@ from typing import Final, Protocol
 
 from structlog.typing import FilteringBoundLogger
 
-from server.answers import Outcome, Work
+from server.answers import Outcome
 from wheel.engine.core import Core, LogStoppedError
 from wheel.wire import ReplyError, encode_reply
 
@@ -130,7 +130,7 @@ class Turns:
             try:
                 outcome = self._answers.answer(command.handle, command.arguments)
                 if outcome.work is not None:
-                    self._loop.call_soon(self._work, command.handle, outcome.work)
+                    self._loop.call_soon(self._work, command.handle, outcome)
                 elif outcome.later is not None:
                     outcome.later.add_done_callback(partial(self._arrived, command.handle))
                 elif outcome.delay_s:
@@ -154,18 +154,18 @@ class Turns:
         )
         return INTERNAL_ERROR
 
-    def _work(self, handle: int, work: Work) -> None:
+    def _work(self, handle: int, outcome: Outcome) -> None:
         """Take one step towards an answer; the next one when others have had their turn."""
-        if not self._running:
+        if not self._running or outcome.work is None:
             return
         try:
-            next(work)
+            next(outcome.work)
         except StopIteration as end:
-            self._late(handle, Outcome(value=end.value))
+            self._late(handle, Outcome(value=end.value, gated=outcome.gated))
         except Exception as error:  # noqa: BLE001 -- one command must not stop the server
             self._late(handle, self._failed(b"CLIENT", error))
         else:
-            self._loop.call_soon(self._work, handle, work)
+            self._loop.call_soon(self._work, handle, outcome)
 
     def _arrived(self, handle: int, later: "asyncio.Future[Outcome]") -> None:
         """Send a reply that something outside the loop has made."""

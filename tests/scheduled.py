@@ -51,10 +51,22 @@ class Scheduling:
         """Return the reply to CRON, in RESP2."""
         assert arguments[0].upper() == b"CRON"
         try:
-            value = self.commands.answer(Asker(), arguments[1:]).value
+            outcome = self.commands.answer(Asker(), arguments[1:])
+            value = outcome.value
+            if outcome.work is not None:
+                value = self.finish(outcome.work)
         except RefusedError as error:
             value = ReplyError(error.code, str(error))
         return encode_reply(value, 2)
+
+    def finish(self, work):
+        """Return what comes of an answer in the making; the turns go on between its steps."""
+        while True:
+            try:
+                next(work)
+            except StopIteration as end:
+                return end.value
+            self.turn()
 
     def turn(self) -> bool:
         """Let the scheduler decide; whether there may be more to do."""

@@ -51,6 +51,7 @@ def scheduler() -> Mock:
     made.upcoming.return_value = Upcoming(compile_rule("@daily"), None, 0, None, None)
     made.axis_offset_ms.return_value = 7
     made.exists.return_value = True
+    made.is_withdrawing.return_value = False
     made.herd.return_value = 0
     made.runs.return_value = ([RUN], 7)
     made.backfill.return_value = ("n@a", "n@b")

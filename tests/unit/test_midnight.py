@@ -10,8 +10,8 @@ from tests.asking import leased, replies, text
 from tests.fed import Bench, Fed
 from wheel.engine.change import DEFINITION, STATE
 from wheel.engine.definition import Definition
-from wheel.engine.planner import SLICE_NS
 from wheel.engine.records import Kind, Record, encode
+from wheel.engine.runner import SLICE_NS
 from wheel.engine.scheduler import Scheduler
 from wheel.wire import Reply
 

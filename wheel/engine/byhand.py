@@ -116,6 +116,8 @@ class ByHand:
         if known is not None:
             return known
         entry, planner = self.planner.entry(name), self.planner
+        if not dry:
+            planner.finish_withdrawal(name)
         planner.look()
         times = self._backfill_times(entry, from_ms, to_ms)
         if reverse:
@@ -191,6 +193,8 @@ class ByHand:
             return known
         self.planner.entry(name)
         planner = self.planner
+        for going in list(planner.store.going):
+            planner.finish_withdrawal(going)
         planner.look()
         unit = unit_of(label)
         reruns = Reruns(planner.graph, planner.known, planner.dates)
@@ -252,6 +256,7 @@ class ByHand:
             raise ScheduleError("SYNTAX", f"{error}; write an id that CRON RUNS shows") from None
         check_note(note)
         entry, planner = self.planner.entry(name), self.planner
+        planner.finish_withdrawal(name)
         times = planner.look()
         live = (entry.live or {}).get((nominal_ms, tag))
         with planner.changing() as change:

@@ -17,7 +17,7 @@ from wheel.engine.runs import Run, Stands
 from wheel.errors import CoreDiskError, CoreMemoryError
 
 BATCH_BYTES_MAX: Final = 256 * 1024  # a slice ends behind it; one command may write more
-DEFINITION, STATE, HISTORY, PLAN, ONCE, TEXT = 1, 2, 3, 4, 5, 6  # kinds of table entries
+DEFINITION, STATE, HISTORY, PLAN, ONCE, TEXT, GOING = 1, 2, 3, 4, 5, 6, 7  # of table entries
 
 # A job that was not handed out yet.
 WAITS: Final = frozenset({State.SCHEDULED, State.HELD, State.READY})
@@ -46,21 +46,24 @@ class Change:
         bytes: of its operations so far, about.
         events: what is to be told when it has been carried out.
         ended: runs that it takes off the live ones.
+        grown: entries that got records.
     """
 
     def __init__(self, core: Core) -> None:
         self.bytes = 0
         self.events: list[tuple[str, Mapping[str, object]]] = []
         self.ended: list[Run] = []
+        self.grown: dict[Entry, None] = {}
         self._core = core
         self._saved: dict[Entry, tuple[object, ...]] = {}
         self._lives: dict[Entry, dict[tuple[int, str], Run] | None] = {}
         self._stood: dict[Run, Stands] = {}
         self._made: list[tuple[Entry, Run]] = []
         self._closed: list[int] = []
-        self._cancelled: list[Run] = []
+        self._cancelled: dict[Run, None] = {}
         self._released: dict[Run, Entry] = {}
         self._histories: dict[str, list[Item]] = {}
+        self._seen: dict[str, list[Item]] = {}  # as the table has them
         self._puts: dict[tuple[int, bytes], bytes | None] = {}
         self._undo: list[Callable[[], None]] = []
 
@@ -131,6 +134,11 @@ class Change:
         """Count a run as live again whose job is there."""
         self._own_live(entry)[run.key] = run
 
+    def set_live(self, entry: Entry, live: dict[tuple[int, str], Run]) -> None:
+        """Replace an entry's live runs."""
+        self._lives.setdefault(entry, entry.live)
+        entry.live = live or None
+
     def end(self, entry: Entry, run: Run) -> None:
         """Take a run off the live ones."""
         live = self._own_live(entry)
@@ -160,7 +168,7 @@ class Change:
         run.why = why
         self._released.pop(run, None)
         if run not in self._cancelled:
-            self._cancelled.append(run)
+            self._cancelled[run] = None
             self.bytes += 24
         return True
 
@@ -188,7 +196,10 @@ class Change:
         """Return a schedule's history as this change leaves it; not to be changed."""
         found = self._histories.get(name)
         if found is None:
+            found = self._seen.get(name)
+        if found is None:
             found = split(self._core.table_get(HISTORY, name.encode()) or b"")
+            self._seen[name] = found
         return found
 
     def set_history(self, name: str, items: list[Item]) -> None:

@@ -9,7 +9,7 @@ Nothing here is logged: after a replay the held runs are told with ``hold``, eve
 and the same verdicts come from the same facts.
 """
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from heapq import heappop, heappush
 from typing import Final
@@ -20,10 +20,12 @@ from wheel.graph import Graph
 
 HELD_MAX: Final = 1000  # runs of one schedule that wait for upstreams
 
-UNJUDGED: Final = Verdict(state=State.WAITING)  # of a run that a restart found held
+UNJUDGED: Final = Verdict(state=State.WAITING)  # of a run that is still to be judged
 
 # Labels whose runs may have changed; None: any label.
 _Labels = set[str] | None
+# What is left to be judged.
+Unsettled = tuple[dict[str, set[str] | None], dict[str, list[int]]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,7 +57,9 @@ class Firing:
 class Dependencies:
     """The held runs of all schedules.
 
-    Invariant: once ``settle`` has returned, every held run's verdict is what the facts say.
+    Invariant: once it ``is_settled``, every held run's verdict is what the facts say. Until then a
+    held run may still wait that could go; but who asks for a verdict while one above may change
+    is told to wait (``verdict``), so none goes that must wait.
     """
 
     def __init__(self, graph: Graph, facts: Facts, dates: Dates) -> None:
@@ -64,11 +68,15 @@ class Dependencies:
         self._dates = dates
         self._held: dict[str, dict[int, HeldRun]] = {}
         self._todo: dict[str, _Labels] = {}  # dependants to judge anew
+        self._left: dict[str, list[int]] = {}  # of these: nominal times, the newest first
 
     # ---------------------------------------------------------------- held runs
 
     def verdict(self, name: str, nominal_ms: int, own: str = "") -> Verdict:
         """Return whether a run may start, from the facts as they are.
+
+        UNJUDGED while held runs above it are left to be judged: its turn is then behind them, so
+        who holds it has it judged by ``judge_later``.
 
         Raises:
             KeyError: there is no schedule of that name.
@@ -76,6 +84,9 @@ class Dependencies:
         schedule = self._facts.schedule(name)
         if schedule is None:
             raise KeyError(name)
+        level = self._graph.level(name)
+        if any(self._graph.level(left) < level for left in self._todo.keys() | self._left.keys()):
+            return UNJUDGED
         return Judge(self._facts, self._dates).verdict(schedule, nominal_ms, own)
 
     def hold(self, run: HeldRun) -> None:
@@ -91,6 +102,10 @@ class Dependencies:
         self.hold(run)
         schedule = self._facts.schedule(run.name)
         self._add(run.name, None if schedule is None else {_label(schedule, run)})
+
+    def let_all_go(self, name: str) -> dict[int, HeldRun]:
+        """Forget all held runs of a schedule; return them, for ``hold``."""
+        return self._held.pop(name, {})
 
     def let_go(self, name: str, nominal_ms: int) -> None:
         """Forget a run: it was released, ended or dropped."""
@@ -140,11 +155,14 @@ class Dependencies:
 
     @property
     def is_settled(self) -> bool:
-        """No change was noted since the last ``settle``."""
-        return not self._todo
+        """Nothing is left to be judged of the changes that were noted."""
+        return not self._todo and not self._left
 
-    def settle(self) -> list[tuple[HeldRun, Verdict]]:
-        """Judge anew what changes may have reached.
+    def settle(self, is_over: Callable[[], bool] = lambda: False) -> list[tuple[HeldRun, Verdict]]:
+        """Judge anew what changes may have reached; at least one run, if any is left.
+
+        Args:
+            is_over: asked after each run; what is left then is for the next call.
 
         Returns:
             Held runs whose verdict is another now, each with the one before; none comes before what
@@ -155,36 +173,65 @@ class Dependencies:
         heap: list[tuple[int, str]] = []
         queued: set[str] = set()
         while True:
-            for name in self._todo.keys() - queued:
+            for name in (self._todo.keys() | self._left.keys()) - queued:
                 queued.add(name)
                 heappush(heap, (self._graph.level(name), name))
             if not heap:
                 return changed
             name = heappop(heap)[1]
             queued.discard(name)
-            changed += self._judge_anew(judge, name, self._todo.pop(name))
+            if name in self._todo:
+                self._gather(name, self._todo.pop(name))
+            if not self._judge_left(judge, name, changed, is_over):
+                return changed
 
-    def _judge_anew(
-        self, judge: Judge, name: str, labels: _Labels
-    ) -> list[tuple[HeldRun, Verdict]]:
-        """Judge one schedule's held runs on these labels."""
+    def _gather(self, name: str, labels: _Labels) -> None:
+        """Have one schedule's held runs on these labels judged."""
         schedule = self._facts.schedule(name)
         if schedule is None:
-            return []
+            self._left.pop(name, None)
+            return
         if schedule.rule is None:
             self._spread_unmade(schedule, labels)
-        changed: list[tuple[HeldRun, Verdict]] = []
-        for run in self.held(name):
-            if labels is not None and _label(schedule, run) not in labels:
+        left = set(self._left.get(name, ()))
+        held = self._held.get(name, {})
+        left.update(held if labels is None else _on(schedule, held, labels))
+        if left:
+            self._left[name] = sorted(left, reverse=True)
+
+    def _judge_left(
+        self,
+        judge: Judge,
+        name: str,
+        changed: list[tuple[HeldRun, Verdict]],
+        is_over: Callable[[], bool],
+    ) -> bool:
+        """Judge what is left of one schedule's held runs, the oldest first; False: it is over."""
+        schedule = self._facts.schedule(name)
+        left = self._left.get(name, [])
+        while left:
+            run = self.held_run(name, left.pop())
+            if not left:
+                del self._left[name]
+            if schedule is None or run is None:
                 continue
             verdict = judge.verdict(schedule, run.nominal_ms, run.own)
-            if verdict == run.verdict:
-                continue
-            now = replace(run, verdict=verdict)
-            self.hold(now)
-            changed.append((now, run.verdict))
-            self._spread(name, {(run.nominal_ms, run.own)})
-        return changed
+            if verdict != run.verdict:
+                now = replace(run, verdict=verdict)
+                self.hold(now)
+                changed.append((now, run.verdict))
+                self._spread(name, {(run.nominal_ms, run.own)})
+            if is_over():
+                return False
+        return True
+
+    def unsettled(self) -> Unsettled:
+        """Return what is left to be judged, for ``take_back``."""
+        return dict(self._todo), {name: list(left) for name, left in self._left.items()}
+
+    def take_back(self, unsettled: Unsettled) -> None:
+        """Judge all that anew which was left then: what came of it since was undone."""
+        self._todo, self._left = unsettled
 
     def _spread_unmade(self, schedule: Waiting, labels: _Labels) -> None:
         """A run that a schedule without a rule has not made yet stands and falls with others."""
@@ -288,6 +335,26 @@ class Dependencies:
                 if ms is not None:
                     labels.add(source.zone.label(ms, schedule.date))
         return labels
+
+
+def _on(schedule: Waiting, held: Mapping[int, HeldRun], labels: set[str]) -> Iterator[int]:
+    """Yield the nominal times of those held runs that are for one of these labels.
+
+    Of a thousand runs few are; to tell the label of each would take milliseconds.
+    """
+    if schedule.rule is None:
+        yield from (ms for ms, run in held.items() if _label_of_own(schedule, run) in labels)
+        return
+    spans = [schedule.zone.span(label, schedule.date) for label in labels]
+    first_ms = min((low_ms for low_ms, _ in spans), default=0)
+    behind_ms = max((high_ms for _, high_ms in spans), default=0)
+    for ms, run in held.items():
+        if first_ms <= ms < behind_ms and _label(schedule, run) in labels:
+            yield ms
+
+
+def _label_of_own(schedule: Waiting, run: HeldRun) -> str:
+    return run.own or _label(schedule, run)
 
 
 def _label(schedule: Waiting, run: HeldRun) -> str:

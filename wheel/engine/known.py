@@ -57,6 +57,9 @@ class Known:
             elif newest.get(fact.first_ms, (-1, fact))[0] <= repeat:
                 newest[fact.first_ms] = (repeat, fact)
         live = [run for run in entry.all_live() if from_ms <= run.nominal_ms < until_ms]
+        going = self._store.going.get(name)
+        if going is not None:
+            live += [run for run in going.runs.values() if from_ms <= run.nominal_ms < until_ms]
         for repeat, fact in (self._live(entry, run) for run in live):
             if newest.get(fact.first_ms, (-1, fact))[0] <= repeat:
                 newest[fact.first_ms] = (repeat, fact)

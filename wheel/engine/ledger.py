@@ -85,7 +85,8 @@ class Ledger:
                     },
                 )
             )
-        self._append(change, entry, items, history.encode(record), now_ms)
+        items.append(history.encode(record))
+        change.grown[entry] = None
         if not tag:
             entry.dropping = True
         if outcome is Outcome.SKIPPED:
@@ -108,7 +109,7 @@ class Ledger:
                 return number if same and not item.by_hand else None
         return None
 
-    def write(self, change: Change, entry: Entry, record: RunRecord, now_ms: int) -> None:
+    def write(self, change: Change, entry: Entry, record: RunRecord) -> None:
         """Record how a run ended; a record of the same run is replaced."""
         items = change.history(entry.name)
         for number, item in enumerate(items):
@@ -124,17 +125,16 @@ class Ledger:
         item = history.encode(record)
         if item.text_apart:
             change.put(TEXT, _text_key(entry, item), record.text[: history.TEXT_BYTES_MAX])
-        self._append(change, entry, items, item, now_ms)
-
-    def _append(
-        self,
-        change: Change,
-        entry: Entry,
-        items: list[history.Item],
-        item: history.Item,
-        now_ms: int,
-    ) -> None:
         items.append(item)
+        change.grown[entry] = None
+
+    def trim(self, change: Change, now_ms: int) -> None:
+        """Forget what the histories that grew need not keep; once, when all of it is decided."""
+        for entry in change.grown:
+            self._trim(change, entry, now_ms)
+
+    def _trim(self, change: Change, entry: Entry, now_ms: int) -> None:
+        items = change.history(entry.name)
         keep_from_ms = self._keep_from_ms(entry.name) if entry.linked else None
         # Who asks takes a decided time without a record for one that succeeded; only a rule has
         # such times, and only since it is in force.

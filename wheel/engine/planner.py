@@ -9,6 +9,7 @@ while the wall clock is set back nothing comes due twice. What steps, suspends a
 over is *missed*, and only that: a server that is late decides every time that has come.
 """
 
+import functools
 import heapq
 from collections.abc import Callable
 from typing import Final, NamedTuple, Protocol
@@ -20,11 +21,11 @@ from wheel.engine.dag import Phase
 from wheel.engine.definition import CatchUp, ScheduleError
 from wheel.engine.entries import Entry, Manual, Plan, changed_extra
 from wheel.engine.records import Record, State
+from wheel.engine.runner import SLICE_NS, Event, Span
 from wheel.engine.runner import Core as RunnerCore
-from wheel.engine.runner import Event, Runner, Span
 from wheel.engine.runs import Outcome, Run, RunRecord, Stands, parse_owner
+from wheel.engine.withdrawals import Withdrawals
 
-SLICE_NS: Final = 300_000  # of deciding; carrying it out takes twice that again
 ENDED_A_SLICE: Final = 64
 RETRY_MS: Final = 1_000
 
@@ -62,7 +63,7 @@ class Turn(NamedTuple):
     rel_ms: int | None
 
 
-class Planner(Runner):
+class Planner(Withdrawals):
     """Decides, turn by turn, about the runs of all schedules."""
 
     def __init__(self, core: Core, *, clock_ns: Callable[[], int]) -> None:
@@ -72,12 +73,12 @@ class Planner(Runner):
             core: has the jobs and the table.
             clock_ns: a stopwatch, for slices.
         """
-        super().__init__(core)
+        super().__init__(core, clock_ns)
         self._ended_of = core.ended
-        self._clock_ns = clock_ns
         self._manual: list[tuple[int, str, str]] = []  # heap: wall time, schedule, tag
         self._filling: set[str] = set()  # schedules whose backfill may go on
         self._retry_ms: int | None = None  # rel: after a refused batch
+        self._is_lefts_turn = False  # this turn is for what large changes have left
 
     # ---------------------------------------------------------------- a turn
 
@@ -89,14 +90,14 @@ class Planner(Runner):
         self._retry_ms = None
         more = False
         try:
-            if not self.dependencies.is_settled:  # a restart found runs held
-                with self.changing():
-                    more = True
+            if self._left_slice():
+                return self._turn_end(more=True)
             more |= self._ended_slice()
             more |= self._due_slice(rel=False)
             more |= self._due_slice(rel=True)
             more |= self._manual_slice()
             more |= self._fill_slice()
+            more |= self._has_left()
         except ScheduleError as error:
             self.counts["refused"] += 1
             if self._retry_ms is None:
@@ -105,9 +106,14 @@ class Planner(Runner):
             more = False
         return self._turn_end(more=more)
 
+    @property
+    def is_late(self) -> bool:
+        """Whether the core has refused a batch, which is tried again each second."""
+        return self._retry_ms is not None
+
     def wakes(self) -> Turn:
         """Return when the next turn is due, as things stand."""
-        return self._turn_end(more=bool(self._filling))
+        return self._turn_end(more=bool(self._filling) or self._has_left())
 
     def _turn_end(self, *, more: bool) -> Turn:
         if self._retry_ms is not None:
@@ -116,6 +122,36 @@ class Planner(Runner):
         if self._manual and (wall_ms is None or self._manual[0][0] < wall_ms):
             wall_ms = self._manual[0][0]
         return Turn(more, wall_ms, rel_ms)
+
+    def _has_left(self) -> bool:
+        return bool(self.store.going or self.behind) or not self.dependencies.is_settled
+
+    def _left_slice(self) -> bool:
+        """Go on with what a start or a large change has left; True: and do nothing else now.
+
+        It takes every second turn, so that neither keeps the other waiting.
+        """
+        self._is_lefts_turn = not self._is_lefts_turn and self._has_left()
+        if not self._is_lefts_turn:
+            return False
+        if self.store.going:
+            self.withdraw_slice(next(iter(self.store.going)))
+        else:
+            self._release_slice()
+        return self._has_left()
+
+    def _release_slice(self) -> None:
+        """Judge held runs, and let those go of one schedule whose turn has come."""
+        name = next(iter(self.behind), "")
+        entry = self.store.get(name)
+        self.behind.pop(name, None)
+        try:
+            with self.changing() as change:
+                if entry is not None:
+                    self.release(change, entry)
+        except ScheduleError:
+            self.behind[name] = None
+            raise
 
     def _ended_slice(self) -> bool:
         """Record runs that ended; True: there may be more."""
@@ -317,6 +353,10 @@ class Planner(Runner):
         """Record what became of one job."""
         assert record.id is not None
         change.close(record.id)
+        if record.id in self._recorded:
+            self._recorded.discard(record.id)
+            change.undone_by(functools.partial(self._recorded.add, record.id))
+            return
         found = self.store.jobs.get(record.id)
         if found is None:
             self._unknown(change, record)
@@ -328,7 +368,7 @@ class Planner(Runner):
                 self.let_go(change, run)  # a person has let it go
                 change.stand(run, Stands.ACTIVE)
             return
-        if entry is None:
+        if entry is None or self.store.get(entry.name) is not entry:  # it was deleted
             change.ended.append(run)
             return
         self._finish(change, entry, run, outcome, record)

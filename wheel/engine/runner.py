@@ -6,13 +6,13 @@ and when they are done it waits for its turn like any other.
 """
 
 import functools
-from collections.abc import Generator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from typing import Final, NamedTuple, Protocol
 
 from wheel.engine.catchup import Gap
-from wheel.engine.change import Change
+from wheel.engine.change import BATCH_BYTES_MAX, Change
 from wheel.engine.change import Core as ChangeCore
 from wheel.engine.dag import RELEASE, Phase, RunFact
 from wheel.engine.dag import State as Judged
@@ -30,6 +30,7 @@ from wheel.engine.store import Core as StoreCore
 from wheel.engine.store import Store
 from wheel.graph import Graph
 
+SLICE_NS: Final = 300_000  # of deciding; carrying it out takes twice that again
 SPANS_MAX: Final = 16
 # What calls for runs of schedules without a rule: a run was made, or its overlap policy dropped it.
 _FIRES: Final = frozenset({Phase.RUNNING, Phase.HELD, Phase.SKIPPED})
@@ -69,9 +70,10 @@ class Runner:
         known: the facts about runs.
         ledger: writes them down.
         counts: what was done since the start, for INFO.
+        behind: schedules with runs whose turn may have come; after a start, or if there were many.
     """
 
-    def __init__(self, core: Core) -> None:
+    def __init__(self, core: Core, clock_ns: Callable[[], int]) -> None:
         self.store = Store()
         self.graph = Graph()
         self.known = Known(self.store, core)
@@ -82,7 +84,10 @@ class Runner:
         self.counts: dict[str, int] = dict.fromkeys(
             ("runs", "succeeded", "failed", "skipped", "missed", "caught_up", "refused"), 0
         )
+        self.behind: dict[str, None] = {}
+        self._recorded: set[int] = set()  # jobs whose end was written down before it came
         self._core = core
+        self._clock_ns = clock_ns
         self._events: list[Event] = []
         self._times = Times(wall_ms=0, logical_ms=0, rel_ms=0)
         self._spans: tuple[list[Span], list[Span]] = ([], [])
@@ -177,13 +182,16 @@ class Runner:
         """
         change = Change(self._core)
         self.known.change = change
+        unsettled = self.dependencies.unsettled()
         try:
             yield change
             self._settle(change)
+            self.ledger.trim(change, self._times.wall_ms)
             if not change.is_empty:
                 change.commit(gone=gone)
         except BaseException:
             change.undo()
+            self.dependencies.take_back(unsettled)
             self.dates.forget()
             self.known.change = None
             raise
@@ -206,15 +214,31 @@ class Runner:
         return found
 
     def _settle(self, change: Change) -> None:
-        """Let go what is held no longer, and whatever follows from that."""
-        while news := self.dependencies.settle():
+        """Let go what is held no longer, and whatever follows from that.
+
+        For a slice's time: a change that reaches thousands of held runs does so turn by turn. What
+        is left follows from what is logged: a start judges all held runs anew.
+        """
+        until_ns = self._clock_ns() + SLICE_NS
+
+        def is_over() -> bool:
+            return self._clock_ns() >= until_ns or change.bytes >= BATCH_BYTES_MAX
+
+        while news := self.dependencies.settle(is_over):
+            free: dict[Entry, None] = {}
             for held, before in news:
                 old = replace(held, verdict=before)
                 change.undone_by(functools.partial(self.dependencies.hold, old))
-                self._judged(change, held)
+                entry = self._judged(change, held)
+                if entry is not None:
+                    free[entry] = None
+            for entry in free:
+                self.release(change, entry)
+            if is_over():
+                return
 
-    def _judged(self, change: Change, held: HeldRun) -> None:
-        """Do what another verdict on a held run calls for."""
+    def _judged(self, change: Change, held: HeldRun) -> Entry | None:
+        """Do what another verdict on a held run calls for; return a schedule to be released."""
         entry = self.store.get(held.name)
         run = None if entry is None else held_at(entry, held.nominal_ms)
         if entry is None or run is None:
@@ -222,7 +246,7 @@ class Runner:
         elif held.verdict.state is Judged.RELEASE:
             self.dependencies.let_go(held.name, held.nominal_ms)
             change.stand(run, Stands.WAITING)
-            self.release(change, entry)
+            return entry
         else:
             fields = {
                 "run": run.id,
@@ -231,6 +255,7 @@ class Runner:
                 "reason": held.verdict.reason,
             }
             change.events.append(("run_held", fields))
+        return None
 
     # ---------------------------------------------------------------- runs
 
@@ -280,8 +305,6 @@ class Runner:
         if run.stands is Stands.HELD:
             held = HeldRun(name=run.name, nominal_ms=nominal_ms, own=own, verdict=verdict)
             self._hold(change, held)
-            if own:
-                self.dependencies.judge_later(held)
             self._surplus(change, entry)
         return run
 
@@ -322,7 +345,10 @@ class Runner:
             self.tell(change, entry, run, phase, in_row=in_row)
 
     def _hold(self, change: Change, held: HeldRun) -> None:
-        self.dependencies.hold(held)
+        if held.verdict is UNJUDGED:
+            self.dependencies.judge_later(held)
+        else:
+            self.dependencies.hold(held)
         change.undone_by(lambda: self.dependencies.let_go(held.name, held.nominal_ms))
 
     def let_go(self, change: Change, run: Run) -> None:
@@ -350,6 +376,7 @@ class Runner:
             return False
         if run.stands is Stands.HELD:
             self.let_go(change, run)
+        self.recorded(change, run)
         change.edit(entry)
         change.end(entry, run)
         if outcome is Outcome.SKIPPED:
@@ -376,16 +403,25 @@ class Runner:
         self.tell(change, entry, run, Phase(outcome.value))
         return True
 
+    def recorded(self, change: Change, run: Run) -> None:
+        """Note that the end of a run's job is no news when it comes."""
+        self._recorded.add(run.job_id)
+        change.undone_by(functools.partial(self._recorded.discard, run.job_id))
+
     def release(self, change: Change, entry: Entry) -> None:
         """Let the next waiting runs go whose turn it is."""
         if entry.paused:
             return
         at_once = entry.settings.overlap == "allow"
+        until_ns = self._clock_ns() + SLICE_NS
         for run in entry.standing(Stands.WAITING):
             if not at_once and entry.standing(Stands.ACTIVE):
                 return
             if self._still_free(change, entry, run):
                 change.release(entry, run)
+            if at_once and self._clock_ns() >= until_ns:
+                self.behind[entry.name] = None
+                return
         self._release_alone(change, entry)
 
     def _release_alone(self, change: Change, entry: Entry) -> None:
@@ -448,7 +484,7 @@ class Runner:
 
     def write(self, change: Change, entry: Entry, record: RunRecord) -> None:
         """Record how a run ended."""
-        self.ledger.write(change, entry, record, self._times.wall_ms)
+        self.ledger.write(change, entry, record)
 
     # ---------------------------------------------------------------- dependants
 

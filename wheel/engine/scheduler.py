@@ -25,6 +25,7 @@ from wheel.engine.definition import (
 from wheel.engine.dependencies import HeldRun
 from wheel.engine.entries import NO_PRINT, Entry, changed_extra
 from wheel.engine.facts import Times
+from wheel.engine.going import DELETED, EDITED
 from wheel.engine.planner import Core as PlannerCore
 from wheel.engine.planner import Planner, Turn
 from wheel.engine.runner import Event, Span
@@ -62,7 +63,6 @@ class Scheduler(ByHand):
         super().__init__(Planner(core, clock_ns=clock_ns), Tokens())
         self._shown = Shown(self.planner, core)
         self._stale: deque[str] = deque()  # their zone's rules are others now
-        self._is_judged = False  # the held runs that a start has found
 
     # ---------------------------------------------------------------- start
 
@@ -90,6 +90,8 @@ class Scheduler(ByHand):
     def _take_in(self, entry: Entry, prints: dict[str, bytes]) -> None:
         planner = self.planner
         settings = entry.settings
+        if any(run.stands is Stands.WAITING for run in entry.all_live()):
+            planner.behind[entry.name] = None  # what let them go may not have been logged
         if settings.after:
             planner.graph.set(entry.name, settings.after, known=lambda _name: True)
             self._link(settings.after)
@@ -125,9 +127,6 @@ class Scheduler(ByHand):
         if self._stale:
             self._refresh_zones()
             return Turn(True, None, None)
-        if not self._is_judged:
-            with planner.changing():
-                self._is_judged = True
         self._forget_tokens()
         return planner.turn()
 
@@ -252,6 +251,13 @@ class Scheduler(ByHand):
         """
         return self._shown.runs(self.planner.entry(name), label, count, before)
 
+    def is_withdrawing(self, name: str) -> bool:
+        """Return whether runs that an edit or a deletion takes back are left, and going now.
+
+        False also while the core refuses that: it is logged, and tried each second.
+        """
+        return name in self.planner.store.going and not self.planner.is_late
+
     # ---------------------------------------------------------------- set
 
     def set(
@@ -277,6 +283,7 @@ class Scheduler(ByHand):
         """
         check(definition)
         planner = self.planner
+        planner.finish_withdrawal(definition.name)
         times = planner.look()
         old = planner.store.get(definition.name)
         self._check_version(definition.name, old, if_version)
@@ -398,9 +405,7 @@ class Scheduler(ByHand):
                 lambda: planner.graph.set(entry.name, old.after, known=lambda _name: True)
             )
             if is_new_rule:
-                for run in list(entry.all_live()):
-                    if not run.tag.startswith("!"):
-                        planner.take_back(change, entry, run, Outcome.CANCELLED, "edited")
+                planner.withdraw(change, entry, EDITED, by_hand=False)
                 entry.extra = changed_extra(entry.extra, plan=None)
                 change.drop(PLAN, entry.name.encode())
                 self._abandon(change, entry)
@@ -486,6 +491,7 @@ class Scheduler(ByHand):
             Conflict: others wait for it, and force was not said.
         """
         entry, planner = self.planner.entry(name), self.planner
+        planner.finish_withdrawal(name)
         planner.look()
         after = entry.settings.after
         key = name.encode()
@@ -493,11 +499,7 @@ class Scheduler(ByHand):
             change.edit(entry)
             planner.graph.remove(name, force=force)
             change.undone_by(lambda: planner.graph.set(name, after, known=lambda _name: True))
-            for run in list(entry.all_live()):
-                if run.stands is Stands.HELD:
-                    planner.let_go(change, run)
-                if change.cancel_waiting(run, "deleted"):
-                    change.end(entry, run)
+            planner.withdraw(change, entry, DELETED, by_hand=True)
             planner.ledger.forget_texts(change, entry)
             for kind in (DEFINITION, STATE, HISTORY, PLAN):
                 change.drop(kind, key)

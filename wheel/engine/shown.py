@@ -1,6 +1,6 @@
 """Schedules and runs, as they are shown."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import NamedTuple, Protocol
 
 from wheel.cron import Rule
@@ -199,6 +199,12 @@ class Shown:
         if label:
             unit_of(label)
         rows = [self._live_row(run) for run in entry.all_live()]
+        going = self._planner.store.going.get(entry.name)
+        if going is not None:  # they are not cancelled yet, and nothing else can come of them
+            rows += [
+                replace(self._live_row(run), outcome="cancelled", reason=going.reason)
+                for run in going.runs.values()
+            ]
         rows += [self._row_of(entry, item) for item in self._planner.known.history(entry.name)]
         rows.sort(key=lambda row: (row.last_ms, row.run_id), reverse=True)
         if label:

@@ -14,11 +14,12 @@ from sortedcontainers import (  # pyright: ignore[reportMissingTypeStubs]
 )
 
 from wheel.engine import history
-from wheel.engine.change import DEFINITION, HISTORY, ONCE, PLAN, STATE
+from wheel.engine.change import DEFINITION, GOING, HISTORY, ONCE, PLAN, STATE
 from wheel.engine.definition import SettingsPool, read_kept
 from wheel.engine.entries import Entry, Plan, read_plan
 from wheel.engine.facts import Entry as TableEntry
 from wheel.engine.facts import Owned
+from wheel.engine.going import Going, read_going
 from wheel.engine.records import Record, State
 from wheel.engine.runs import Run, Stands, parse_owner
 
@@ -140,6 +141,7 @@ class Store:
         jobs: live runs by the ids of their jobs.
         orphans: live runs of deleted schedules, by name.
         settings: all settings in use.
+        going: runs that are being taken back, by schedule; they stand in no ``live``.
 
     Invariants:
         1. An entry stands in the list of its axis iff it has a time, and is not paused; under
@@ -151,6 +153,7 @@ class Store:
         self.jobs = Jobs()
         self.orphans: dict[str, dict[tuple[int, str], Run]] = {}
         self.settings = SettingsPool()
+        self.going: dict[str, Going] = {}
         self._by_name: Names = SortedDict()
         self._times: tuple[Moments, Moments] = (
             SortedKeyList(key=_time_key),
@@ -275,6 +278,7 @@ class Store:
             Damaged: the table holds what no build has written.
         """
         states: dict[str, bytes] = {}
+        going: dict[str, bytes] = {}
         plans: dict[str, tuple[int, ...]] = {}
         entries: dict[str, Entry] = {}
         for number, item in enumerate(core.table()):
@@ -284,6 +288,8 @@ class Store:
                 tokens.append((item.key, item.blob))
             elif item.kind == PLAN:
                 plans[item.key.decode()] = read_plan(item.blob)
+            elif item.kind == GOING:
+                going[item.key.decode()] = item.blob
             elif item.kind == STATE:
                 states[item.key.decode()] = item.blob
             elif item.kind == DEFINITION:
@@ -297,6 +303,21 @@ class Store:
                 )
         yield from self._join(entries, states, plans)
         yield from self._load_runs(core)
+        for name, blob in going.items():
+            self._load_going(name, blob)
+
+    def _load_going(self, name: str, blob: bytes) -> None:
+        """Take runs off the live ones that a change before the start has taken back."""
+        reason, ids = read_going(blob)
+        found = [owner for owner in map(self.jobs.get, ids) if owner is not None]
+        for entry, run in found:
+            live = self.orphans.get(name) if entry is None else entry.live
+            (live or {}).pop(run.key, None)
+            if entry is not None and not entry.live:
+                entry.live = None
+        if not self.orphans.get(name):
+            self.orphans.pop(name, None)
+        self.going[name] = Going(reason, {run.key: run for _, run in found})
 
     def _join(
         self,
