@@ -225,23 +225,45 @@ static int reply_one(wd_call *k, int answer)
     return reply_answer(k, k->argv[1], answer) == WD_OK ? WD_DONE_GATED : WD_ENOMEM;
 }
 
+/* 1, or 0 and refused. */
+static int fits_result(wd_call *k, wd_span result)
+{
+    if (result.n <= WD_RESULT_BYTES_MAX) return 1;
+    (void)wd_refuse(
+        k, "LIMIT",
+        "the result has %zu bytes, the limit is %d; store it elsewhere and send its name", result.n,
+        WD_RESULT_BYTES_MAX);
+    return 0;
+}
+
 int wd_verb_done(wd_call *k)
 {
     wd_receipt r;
     if (!wd_arg_receipt(k, 1, &r)) return WD_DONE_FREE;
-    if (k->argv[2].n > WD_RESULT_BYTES_MAX) {
-        return wd_refuse(
-            k, "LIMIT",
-            "the result has %zu bytes, the limit is %d; store it elsewhere and send its name",
-            k->argv[2].n, WD_RESULT_BYTES_MAX);
-    }
+    if (!fits_result(k, k->argv[2])) return WD_DONE_FREE;
     return reply_one(k, wd_engine_ack(k->c->e, r, WD_V_DONE, k->argv[2]));
+}
+
+/* The text that is kept of a failure: the error, and what came of the attempt on lines of its own.
+ * WD_OK, or WD_ENOMEM. */
+static int join_result(wd_call *k, wd_failure *f, wd_span result)
+{
+    if (result.n == 0) return WD_OK;
+    wd_buf *b = &k->c->scratch;
+    b->n = 0;
+    if (wd_buf_need(b, f->text.n + 1 + result.n) != WD_OK) return WD_ENOMEM;
+    (void)wd_buf_put(b, f->text.p, f->text.n);
+    if (f->text.n) (void)wd_buf_put(b, "\n", 1);
+    (void)wd_buf_put(b, result.p, result.n);
+    f->text = (wd_span){b->p, b->n};
+    return WD_OK;
 }
 
 int wd_verb_fail(wd_call *k)
 {
     wd_receipt r;
     wd_failure f = {.in_ms = -1};
+    wd_span result = {0};
     if (!wd_arg_receipt(k, 1, &r)) return WD_DONE_FREE;
     for (uint32_t i = 2; i < k->argc; i++) {
         uint64_t v;
@@ -253,12 +275,16 @@ int wd_verb_fail(wd_call *k)
         } else if (wd_word_is(k->argv[i], "ERROR") && f.text.n == 0) {
             if (!wd_arg_value(k, i++, &f.text)) return WD_DONE_FREE;
             f.text = wd_cut(f.text, WD_ERROR_BYTES_MAX);
+        } else if (wd_word_is(k->argv[i], "RESULT") && result.n == 0) {
+            if (!wd_arg_value(k, i++, &result)) return WD_DONE_FREE;
+            if (!fits_result(k, result)) return WD_DONE_FREE;
         } else {
             return wd_unknown_option(k, i);
         }
     }
     if (f.dead && f.in_ms >= 0)
         return wd_refuse(k, "SYNTAX", "IN and DEAD exclude each other; leave one out");
+    if (join_result(k, &f, result) != WD_OK) return WD_ENOMEM;
     int64_t due_ms = 0;
     int answer = wd_engine_fail(k->c->e, r, &f, &due_ms);
     if (answer != WD_A_RETRY) return reply_one(k, answer);

@@ -306,6 +306,9 @@ class FakeServer:
         return reply
 
     def _do_fail(self, _peer: Peer, words: list[bytes]) -> object:
+        job = self._holder(words[0])
+        if job is not None and b"RESULT" in words:
+            job.result = words[words.index(b"RESULT") + 1]
         if b"DEAD" in words:
             return self._end(words[0], "FAIL", "dead", Simple("DEAD"))
         return self._end(words[0], "FAIL", "scheduled", Simple("RETRY 1798099200000"))

@@ -118,7 +118,7 @@ LIMITS = {
     "{WD_PREAUTH_LINE_BYTES_MAX:KiB} KiB in a line, {WD_PREAUTH_MS:s} s",
     "META": "1 to {WD_META_BYTES_MAX:,} bytes",
     "ONCE": "1 to {WD_ONCE_BYTES_MAX} bytes",
-    "result of DONE": "{WD_RESULT_BYTES_MAX:,} bytes",
+    "result of DONE, RESULT of FAIL": "{WD_RESULT_BYTES_MAX:,} bytes",
     "ERROR text": "{WD_ERROR_BYTES_MAX:,} bytes",
     "WINDOW": "{WD_WINDOW_MS_MAX:h} h",
     "LEASE, TIMEOUT": "{WD_SPAN_MS_MAX:days} days",

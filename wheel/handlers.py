@@ -33,12 +33,16 @@ class Retry(Ending):
     """This attempt failed; run again, after ``in_`` or else by the job's backoff.
 
     Args:
-        reason: kept with the attempt.
+        reason: kept with the attempt, up to 1 KiB.
         in_: the wait; it replaces the backoff and the failure counts all the same.
+        output: what came of the attempt: its last 4 KiB are kept behind the reason.
     """
 
-    def __init__(self, reason: str = "", *, in_: Duration | None = None) -> None:
+    def __init__(
+        self, reason: str = "", *, in_: Duration | None = None, output: bytes = b""
+    ) -> None:
         super().__init__(reason or "retry asked for")
+        self.output = output
         self.in_ms = None if in_ is None else duration_ms(in_)
 
 

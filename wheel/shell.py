@@ -13,7 +13,7 @@ is allowed. The payload is an object:
 
 The command gets a process group of its own. A time-out, a lost lease and a cancelled job kill the
 group. What it wrote last, to stdout and stderr, is kept: with exit code 0 in the run's result,
-otherwise in its error text, each as far as the protocol's limit lets it.
+otherwise behind its error text, each as far as the protocol's limit lets it.
 """
 
 import contextlib
@@ -37,7 +37,6 @@ SHELL: Final = "/bin/sh"
 SEARCH_PATH: Final = "/usr/bin:/bin"
 OUTPUT_BYTES_MAX: Final = 4_096
 RESULT_BYTES_MAX: Final = 4_096  # PROTOCOL.md: result of DONE
-ERROR_BYTES_MAX: Final = 1_024  # PROTOCOL.md: ERROR text of FAIL
 TERM_S: Final = 2.0  # between SIGTERM and SIGKILL
 LINGER_S: Final = 1.0  # for output that is on its way when the command has ended
 
@@ -199,11 +198,11 @@ class Shell:
                 group.kill(signal.SIGKILL)
         output = group.output()
         if timed_out:
-            raise Retry(_report(f"killed, its time of {run.timeout_ms / 1000:g} s is up", output))
+            raise Retry(f"killed, its time of {run.timeout_ms / 1000:g} s is up", output=output)
         if run.lost:
-            raise Retry(_report(f"killed: the run was {run.lost_code.lower()}", output))
+            raise Retry(f"killed: the run was {run.lost_code.lower()}", output=output)
         if group.code:
-            raise Retry(_report(_ended(group.code), output))
+            raise Retry(_ended(group.code), output=output)
         return _result(output)
 
     @contextlib.contextmanager
@@ -406,12 +405,3 @@ def _result(output: bytes) -> dict[str, object]:
         if over <= 0:
             return result
         text = text[-(-over // 6) :]  # a letter takes six bytes at most: never cut too much
-
-
-def _report(why: str, output: bytes) -> str:
-    """Return an error text: why, and as much of the output's end as the limit lets through."""
-    head = f"{why}: "
-    text = output.decode("utf-8", "replace").strip()
-    room = ERROR_BYTES_MAX - len(head.encode())
-    tail = text.encode()[-room:].decode("utf-8", "ignore")
-    return f"{head}{tail}" if tail else why

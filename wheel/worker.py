@@ -483,6 +483,8 @@ def _raised(run: Run, error: BaseException) -> Outcome:
     elif isinstance(error, Retry):
         delay = () if error.in_ms is None else ("IN", error.in_ms)
         reason = (*delay, "ERROR", _cut(str(error)))
+        if error.output:
+            reason += ("RESULT", error.output[-RESULT_BYTES_MAX:])
     else:
         _log.warning("run %s of %s failed", run.run_id, run.handler, exc_info=error)
         reason = ("ERROR", _cut(_described(error)))

@@ -124,6 +124,22 @@ def test_a_long_error_text_is_cut() -> None:
     bench.check()
 
 
+def test_what_came_of_a_failed_attempt_is_kept_whole_behind_its_error_text() -> None:
+    bench = Bench()
+    conn = bench.open()
+    job_id = schedule(conn, "h now x")
+    receipt = lease(conn, "h")
+    assert code(ask(conn, f"FAIL {receipt} DEAD RESULT {'r' * 4097}")) == "LIMIT"
+    assert job(conn, job_id)["state"] == b"leased"
+    words = f"DEAD ERROR {'e' * 5000} RESULT {'r' * 4096}"
+    assert code(ask(conn, f"FAIL {receipt} {words}")) == "DEAD"
+    assert job(conn, job_id)["error"] == b"e" * 1024 + b"\n" + b"r" * 4096
+    other = schedule(conn, "h now x")
+    assert code(ask(conn, f"FAIL {lease(conn, 'h')} DEAD RESULT alone")) == "DEAD"
+    assert job(conn, other)["error"] == b"alone"
+    bench.check()
+
+
 def test_the_last_eight_attempts_are_kept() -> None:
     bench = Bench()
     conn = bench.open()

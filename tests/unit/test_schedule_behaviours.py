@@ -341,6 +341,17 @@ def test_a_trigger_that_is_repeated_with_its_token_makes_one_run(world):
 # ---------------------------------------------------------------- what is told
 
 
+def test_a_failed_run_keeps_its_code_and_the_last_four_kibibytes_of_its_output(world):
+    output = "".join(f"line {i:4}\n" for i in range(500))[-4096:]
+    world.cron("SET n", "* * * * *", "h", "{}", "RETRIES", 0)
+    world.advance(MINUTE_MS)
+    [job] = world.lease("h")
+    assert world.ask("FAIL", world.receipt_of(job), "ERROR", "exit 3", "RESULT", output) == "DEAD"
+    world.down(SECOND_MS)
+    [run] = [run for run in world.runs("n") if run["outcome"] == "dead"]
+    assert run["text"] == f"exit 3\n{output}"
+
+
 def test_o21_a_rule_that_is_wrong_is_refused_at_once_and_stores_nothing(world):
     for rule in ("61 * * * *", "0 0 31 2 *", "*/0 * * * *", "a b c d e", "@every 0s", "@at never"):
         assert world.refused("SET n", rule, "h", "{}") == "CRON"

@@ -68,10 +68,17 @@ def test_what_a_command_writes_to_both_streams_is_its_result():
     assert execute("echo out; echo err >&2") == {"exit": 0, "output": "out\nerr\n"}
 
 
+def ended(*arguments, **options):
+    """Return how a command failed: the text, and its output."""
+    with pytest.raises(Retry) as raised:
+        execute(*arguments, **options)
+    return str(raised.value), raised.value.output
+
+
 def test_a_failure_tells_the_code_and_the_end_of_the_output():
-    assert failure(Retry, "echo started; exit 3") == "exit 3: started"
-    assert failure(Retry, "exit 3") == "exit 3"
-    assert failure(Retry, "kill -TERM $$") == "killed by SIGTERM"
+    assert ended("echo started; exit 3") == ("exit 3", b"started\n")
+    assert ended("exit 3") == ("exit 3", b"")
+    assert ended("kill -TERM $$") == ("killed by SIGTERM", b"")
 
 
 def test_of_much_output_the_end_is_kept_within_the_limits_of_the_protocol():
@@ -79,21 +86,20 @@ def test_of_much_output_the_end_is_kept_within_the_limits_of_the_protocol():
     kept = execute(wrote)
     assert kept["output"].endswith("line 2998\nline 2999\n")
     assert RESULT_BYTES_MAX - 20 < len(json.dumps(kept, separators=(",", ":"))) <= RESULT_BYTES_MAX
-    error = failure(Retry, f"{wrote}; exit 1")
-    assert error.startswith("exit 1: ")
-    assert error.endswith("line 2999")
-    assert 1000 < len(error.encode()) <= 1024
+    why, output = ended(f"{wrote}; exit 1")
+    assert why == "exit 1"
+    assert output.endswith(b"line 2999\n")
+    assert len(output) == RESULT_BYTES_MAX, "the last 4 KiB, to the byte"
 
 
 @settings(max_examples=60)
 @given(st.binary(max_size=300), st.integers(1, 40))
-def test_any_output_fits_into_a_result_and_an_error(piece, times):
+def test_any_output_fits_into_a_result(piece, times):
     output = (piece * times)[-shells.OUTPUT_BYTES_MAX :]
     result = json.dumps(shells._result(output), separators=(",", ":"), ensure_ascii=False)
     assert len(result.encode()) <= RESULT_BYTES_MAX
     text = output.decode("utf-8", "replace")
     assert text.endswith(json.loads(result)["output"])
-    assert len(shells._report("exit 1", output).encode()) <= 1024
 
 
 def test_a_command_reads_what_stands_behind_the_percent_sign():
@@ -171,20 +177,19 @@ def until(condition):
 
 
 def test_a_time_out_kills_the_whole_group():
-    error = failure(
-        Retry, "sleep 1000 & echo child $!; sleep 1000", run=a_run(1000), system=hurried(0.3)
+    error, output = ended(
+        "sleep 1000 & echo child $!; sleep 1000", run=a_run(1000), system=hurried(0.3)
     )
-    assert error.startswith("killed, its time of 1 s is up: child ")
-    until(lambda: gone(int(error.split()[-1])))
+    assert error == "killed, its time of 1 s is up"
+    until(lambda: gone(int(output.split()[-1])))
 
 
 def test_who_ignores_sigterm_is_killed():
-    error = failure(
-        Retry, "trap '' TERM; echo $$; while :; do sleep 1000; done", run=a_run(1000),
-        system=hurried(0.3),
-    )  # fmt: skip
-    assert error.startswith("killed, its time of 1 s is up")
-    until(lambda: gone(int(error.split()[-1])))
+    error, output = ended(
+        "trap '' TERM; echo $$; while :; do sleep 1000; done", run=a_run(1000), system=hurried(0.3)
+    )
+    assert error == "killed, its time of 1 s is up"
+    until(lambda: gone(int(output.split()[-1])))
 
 
 def test_a_run_that_is_lost_is_killed(tmp_path):
@@ -310,6 +315,21 @@ def test_a_worker_runs_a_command_and_keeps_its_output():
         worker.stop()
         thread.join(WAIT_S)
     assert json.loads(server.jobs[job.id].result) == {"exit": 0, "output": "日報\nx\n"}
+
+
+def test_a_worker_tells_how_a_command_failed_and_what_it_wrote():
+    app = App()
+    Shell(None).register(app)
+    with FakeServer() as server, Client(server.url) as client:
+        job = client.schedule_in(0, "shell.run", {"command": "yes 日報 | head -c 9000; exit 7"})
+        worker = Worker(app, server.url, wait="1s")
+        thread = threading.Thread(target=worker.run)
+        thread.start()
+        with server.changed:
+            assert server.changed.wait_for(lambda: server.jobs[job.id].result, WAIT_S)
+        worker.stop()
+        thread.join(WAIT_S)
+    assert server.jobs[job.id].result == ("日報\n".encode() * 2000)[:9000][-4096:]
 
 
 def test_no_worker_serves_it_unless_it_is_asked_for():

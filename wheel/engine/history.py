@@ -15,7 +15,7 @@ RUNS_MAX: Final = 20
 NEEDED_MAX: Final = 2_000  # with those that others still wait for
 AGE_MS_MAX: Final = 366 * 86_400_000
 INLINE_BYTES: Final = 200
-TEXT_BYTES_MAX: Final = 4096
+TEXT_BYTES_MAX: Final = 1024 + 1 + 4096  # ERROR and RESULT of FAIL
 NOTE_BYTES_MAX: Final = 1000
 
 _FIXED: Final = struct.Struct("<HBBqqIqqqHHQ")  # size, outcome, flags, first, last, count ...
