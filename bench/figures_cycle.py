@@ -49,19 +49,14 @@ POINTS: Final[dict[str, tuple[Point, ...]]] = {
     "off": ((1, 1), (8, 1), (16, 1), (1, MANY), (8, MANY), (16, MANY)),
     "always": ((1, 1), (8, 1), (8, MANY)),
 }
-WITH_POSTGRES: Final[tuple[Point, ...]] = ((8, 1), (8, MANY))
+WITH_TARGETS: Final[Point] = (WORKERS, MANY)
+WITH_POSTGRES: Final[tuple[Point, ...]] = ((WORKERS, 1), (WORKERS, MANY))
+# A sorted set alone keeps no table of jobs: beside it a whole life is shown without a target.
 TARGETS: Final[dict[str, tuple[Target, ...]]] = {
-    "off": (
-        Target(peer=ZADD, rate=3.0),
-        Target(peer=HSET, rate=3.0),
-        Target(peer=BEANSTALKD, rate=10.0),
-    ),
-    "always": (
-        Target(peer=ZADD, rate=1.2),
-        Target(peer=HSET, rate=1.2),
-        Target(peer=BEANSTALKD, rate=10.0),
-    ),
+    "off": (Target(peer=HSET, rate=3.0), Target(peer=BEANSTALKD, rate=10.0)),
+    "always": (Target(peer=HSET, rate=1.2), Target(peer=BEANSTALKD, rate=10.0)),
 }
+CLAIM_TARGETS: Final = {"off": Target(peer=ZADD, rate=3.0), "always": Target(peer=ZADD, rate=1.2)}
 NO_TARGET: Final = (Target(peer=BEST),)
 
 
@@ -140,9 +135,9 @@ def _on_postgres(server: Postgres, point: Point, *, ready: int) -> Sample:
 # ---------------------------------------------------------------- contests
 
 
-def _contests(fsync: str) -> dict[Point, Contest]:
+def _contests(fsync: str, scale: Scale) -> dict[Point, Contest]:
     found: dict[Point, Contest] = {}
-    for workers, batch in POINTS[fsync]:
+    for workers, batch in POINTS[fsync] if scale.all_points else (WITH_TARGETS,):
         many = f"{workers} worker" + ("s" if workers > 1 else "")
         text = f"W2 {fsync}, life cycle, {many}, batches of {batch}"
         found[workers, batch] = Contest(text=text, command=COMMAND)
@@ -153,7 +148,7 @@ def _postgres(
     fsync: str, lives: dict[Point, Contest], drained: Contest, folder: Path, scale: Scale
 ) -> None:
     """Let PostgreSQL take part; or say why it does not."""
-    taking = {point: lives[point] for point in WITH_POSTGRES}
+    taking = {point: lives[point] for point in WITH_POSTGRES if point in lives}
     try:
         with postgres(folder, durable=fsync == "always") as server:
             for round_number in range(scale.rounds):
@@ -169,7 +164,7 @@ def _postgres(
 
 def _mode(fsync: str, folder: Path, scale: Scale) -> list[Result]:
     starts = contenders(fsync)
-    lives = _contests(fsync)
+    lives = _contests(fsync, scale)
     for point, contest in lives.items():
         compete(contest, folder, scale, starts, partial(live, point=point, seconds=scale.run_s))
     drained = Contest(
@@ -185,11 +180,11 @@ def _mode(fsync: str, folder: Path, scale: Scale) -> list[Result]:
     _postgres(fsync, lives, drained, folder, scale)
     rows = [] if fsync == "off" else [disk_row(drained, folder, scale)]
     for point, contest in lives.items():
-        targets = TARGETS[fsync] if point == (WORKERS, MANY) else NO_TARGET
+        targets = (Target(peer=ZADD), *TARGETS[fsync]) if point == WITH_TARGETS else NO_TARGET
         rows += contest.rows(*targets)
         if point in WITH_POSTGRES and contest.whys:
             rows.append(contest.missing(POSTGRES, "jobs/s", contest.whys[POSTGRES]))
-    return [*rows, *drained.rows(*TARGETS[fsync], Target(peer=POSTGRES))]
+    return [*rows, *drained.rows(CLAIM_TARGETS[fsync], *TARGETS[fsync], Target(peer=POSTGRES))]
 
 
 def run(folder: Path, scale: Scale) -> list[Result]:

@@ -12,7 +12,7 @@ Peers are seen from the worker's side alone. A worker of Redis asks again a mill
 found nothing. beanstalkd has whole seconds: its jobs are up to a second late by its nature.
 """
 
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -158,7 +158,7 @@ def _peers(folder: Path, scale: Scale) -> list[Result]:
 
 
 @contextmanager
-def _crowd(server: Peer, *, worked_off: bool) -> Iterator[None]:
+def _crowd(server: Peer, *, worked_off: bool) -> Generator[None, None, None]:
     """Give another handler a million ready jobs; have them taken while the block runs, or not."""
     stored = load(
         server, seconds=CROWD_S, producers=8, depth=100, jobs=CROWD, handler="crowd"
@@ -206,6 +206,6 @@ def run(folder: Path, scale: Scale) -> list[Result]:
     return [
         *_streams(folder, scale, "off"),
         *_streams(folder, scale, "always"),
-        *_peers(folder, scale),
+        *(_peers(folder, scale) if scale.all_points else []),
         *_quiet(folder, scale),
     ]

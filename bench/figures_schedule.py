@@ -150,7 +150,10 @@ def _mode(fsync: str, folder: Path, scale: Scale) -> list[Result]:
     contests = {
         shape: Contest(text=f"W1 {fsync}, {words(shape)}", command=COMMAND)
         for shape in POINTS[fsync]
+        if scale.all_points or (fsync, shape) in TARGETS
     }
+    if not contests:
+        return []
     for shape, contest in contests.items():
         run_shape = partial(schedule, shape=shape, jobs=scale.far_jobs, seconds=scale.run_s)
         compete(contest, folder, scale, contenders(fsync), run_shape)
@@ -171,6 +174,6 @@ def run(folder: Path, scale: Scale) -> list[Result]:
     rows: list[Result] = []
     for fsync in POINTS:
         rows += _mode(fsync, folder, scale)
-    if scale.far_jobs >= WHOLE_JOBS:
+    if scale.all_points:
         rows += _whole(folder, scale)
     return rows

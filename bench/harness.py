@@ -94,6 +94,7 @@ class Scale:
     rounds: int
     jobs_large: tuple[int, ...]  # for memory
     steady_s: int
+    all_points: bool  # of W1, W2 and W4, or only those that have a target
     run_s: float  # one load against one server, if its jobs are not all done before
     far_jobs: int  # jobs at most in such a run
     backlog_jobs: int  # ready before the workers begin

@@ -106,7 +106,8 @@ def parse(text: str) -> Report:
         raise BenchError(f"the load generator printed {text[:300]!r}: {error}") from error
     for field in fields(Report):
         value = getattr(report, field.name)
-        if field.type in {int, float} and (isinstance(value, (bool, str)) or value < 0):
+        number = isinstance(value, (int, float)) and not isinstance(value, bool)
+        if field.type in {int, float} and not (number and value >= 0):
             raise BenchError(f"the load generator printed {field.name} = {value!r}")
     return report
 

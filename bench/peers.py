@@ -21,7 +21,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Generator, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -155,13 +155,15 @@ class Peer:
         while time.monotonic() < deadline and self.process.poll() is None:
             try:
                 wire = Wire(self.port)
-                reply = wire.ask(*words)
-            except (OSError, BenchError):
+            except OSError:
                 time.sleep(POLL_S)
                 continue
-            if not isinstance(reply, ReplyError):
-                self.wire = wire
-                return
+            try:
+                if not isinstance(wire.ask(*words), ReplyError):
+                    self.wire = wire
+                    return
+            except (OSError, BenchError):
+                pass
             wire.close()
             time.sleep(POLL_S)
         raise BenchError(f"{self.name} does not answer: {self.log.read_text()[-2000:]}")
@@ -192,7 +194,8 @@ def wheeld(folder: Path, *, fsync: str, port: int = 0) -> Generator[Peer, None, 
     with running(command, log, PYTHONPATH=str(ROOT)) as process:
         peer = Peer(name="wheeld", port=port, process=process, log=log)
         peer.wait("COUNT")
-        yield peer
+        with closing(peer.wire):
+            yield peer
 
 
 # ---------------------------------------------------------------- Redis
@@ -264,12 +267,13 @@ def redis(folder: Path, *, append: str, dialect: str = "zadd") -> Generator[Peer
     with running(["redis-server", *words], log) as process:
         peer = Peer(name=f"Redis {dialect}", port=port, process=process, log=log, dialect=dialect)
         peer.wait("DBSIZE")
-        for option, script in SCRIPTS[dialect].items():
-            sha = peer.wire.ask("SCRIPT", "LOAD", script)
-            if not isinstance(sha, bytes):
-                raise BenchError(f"SCRIPT LOAD answered {sha!r}")
-            peer.words += (option, sha.decode())
-        yield peer
+        with closing(peer.wire):
+            for option, script in SCRIPTS[dialect].items():
+                sha = peer.wire.ask("SCRIPT", "LOAD", script)
+                if not isinstance(sha, bytes):
+                    raise BenchError(f"SCRIPT LOAD answered {sha!r}")
+                peer.words += (option, sha.decode())
+            yield peer
 
 
 # ---------------------------------------------------------------- beanstalkd

@@ -66,6 +66,7 @@ static span take_bytes(cursor *c, size_t n)
         return (span){"", 0};
     }
     span body = {c->in.p + c->at, n};
+    if (memcmp(body.p + n, "\r\n", 2) != 0) refuse("CRLF behind a string", body);
     c->at += n + 2;
     return body;
 }

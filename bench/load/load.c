@@ -124,6 +124,8 @@ static const option numbers[] = {
     {"--pingers", "connections that ping", AT(pingers), 0, CONNS_MAX},
     {"--ping-us", "between pong and next ping", AT(ping_us), 1, 60000000},
     {"--seconds-ms", "the run ends then at the latest", AT(seconds_ms), 1, 600000},
+    {"--grace-ms", "... and replies to what was sent are waited for so long", AT(grace_ms), 1,
+     60000},
     {"--begin-ns", "CLOCK_MONOTONIC of the first command; 0 = now", AT(begin_ns), 0, INT64_MAX},
     {"--seed", "of the random due times", AT(seed), 0, UINT32_MAX},
 };
@@ -192,6 +194,7 @@ int main(int argc, char **argv)
                            .poll_us = 1000,
                            .ping_us = 1000,
                            .seconds_ms = 10000,
+                           .grace_ms = 10000,
                            .seed = 1};
     struct sigaction action = {.sa_handler = on_term};
     for (int i = 1; i < argc; i += 2)

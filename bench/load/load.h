@@ -50,7 +50,7 @@ typedef struct {
     int64_t workers, batch, expect, wait_ms, poll_us;
     int64_t pingers, ping_us;
     int64_t at_ms, span_ms; /* due: 0 = now, else random in [at_ms, at_ms + span_ms] */
-    int64_t seconds_ms, begin_ns, seed;
+    int64_t seconds_ms, grace_ms, begin_ns, seed;
 } settings;
 
 typedef struct {

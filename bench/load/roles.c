@@ -27,7 +27,7 @@ enum {
     RECV_BYTES = 1 << 18,
     OUT_BYTES_MAX = 1 << 26, /* an open loop against a server that does not read */
     PACE_NS = 1000000,
-    LAST_WORDS_NS = 1000000000 /* x 10: how long replies may take when all is sent */
+    LOOK_NS = 10000000 /* when time is over: how often the clock is looked at */
 };
 
 enum role { PRODUCER, WORKER, PINGER };
@@ -304,8 +304,9 @@ static void look_at_clocks(load *l)
 {
     l->now_ns = mono_ns();
     l->now_us = wall_us();
-    if (l->stopping && l->now_ns > l->end_ns + (uint64_t)LAST_WORDS_NS * 10)
-        die("%" PRIu64 " replies did not come within 10 s", owed_replies(l));
+    if (l->stopping && l->now_ns > l->end_ns + (uint64_t)l->set->grace_ms * 1000000)
+        die("%" PRIu64 " replies did not come within %" PRId64 " ms after the end", owed_replies(l),
+            l->set->grace_ms);
     if (!l->stopping && (l->now_ns >= l->end_ns || stop_asked)) {
         l->stopping = true;
         l->end_ns = l->now_ns;
@@ -315,7 +316,7 @@ static void look_at_clocks(load *l)
 /* Do what waits for time, and set the timer for what comes next. */
 static void keep_time(load *l)
 {
-    uint64_t next_ns = l->stopping ? l->now_ns + LAST_WORDS_NS : l->end_ns;
+    uint64_t next_ns = l->stopping ? l->now_ns + LOOK_NS : l->end_ns;
     if (l->paced_ns && l->paced_ns <= l->now_ns) pace(l);
     if (l->paced_ns && l->paced_ns < next_ns) next_ns = l->paced_ns;
     for (size_t i = (size_t)l->set->producers; i < l->count; i++) {
