@@ -43,6 +43,7 @@ demo: build ## Jobs of five kinds, kill -9 in the middle, every promise counted
 	$(PY) -P tools/demo.py
 
 bench: build ## Measure this machine (BENCH="--quick" for a look); see docs/performance.md
+	$(if $(findstring --plots,$(BENCH)),$(RUN) pip install -q --group bench)
 	PYTHONPATH=. $(PY) -P -m bench.run $(BENCH)
 
 gate: build ## Count the core's instructions for fixed work (GATE="--against main")

@@ -136,11 +136,13 @@ NO_EXTRA = (
     "`wheeld {command}` needs the server extra, and {module!r} is not installed: "
     "pip install 'wheeld[server]'"
 )
-EXTRA_MODULES = frozenset({"_cffi_backend", "structlog"})  # uvloop is a choice
+EXTRA_MODULES = frozenset({"_cffi_backend", "sortedcontainers", "structlog"})  # uvloop is a choice
 FOREIGN = (
     "a module named {name!r} ({path}) was imported before wheeld's own: "
     "start the script `wheeld` instead, in a process of its own"
 )
+
+DAEMON = ("server.", "bench.")  # modules of the daemon's folder
 
 # Everything that `wheeld ...` can do: command -> (module:attribute, one line of help).
 COMMANDS = {
@@ -156,6 +158,7 @@ COMMANDS = {
     "restore": ("server.commands.backup:restore_command", "Make a store out of a backup."),
     "wal": ("server.commands.wal:wal_group", "Judge the files of a data directory, mend them."),
     "token": ("server.commands.token:token_group", "Make access tokens."),
+    "bench": ("bench.run:bench_command", "Measure this machine, beside other servers."),
     "version": ("wheel.commands.version:version_command", "Print the version."),
 }
 
@@ -175,7 +178,7 @@ if not TYPE_CHECKING:
 
 
 def daemon_folder() -> str:
-    """Return the folder that holds ``server`` and ``wal``.
+    """Return the folder that holds ``server``, ``wal`` and ``bench``.
 
     ``wheeld/_daemon`` where wheeld is built and installed; beside this file in a checkout.
     """
@@ -185,8 +188,8 @@ def daemon_folder() -> str:
 
 
 def _foreign_module(folder: str) -> str | None:
-    """Return a sentence about a ``server`` or ``wal`` that somebody else imported, or None."""
-    for name in ("server", "wal"):
+    """Return a sentence about a ``server`` or so that somebody else imported, or None."""
+    for name in ("server", "wal", "bench"):
         module = sys.modules.get(name)
         if module is not None and not (module.__file__ or "").startswith(folder):
             return FOREIGN.format(name=name, path=module.__file__)
@@ -210,7 +213,7 @@ def _load(target: str) -> "click.Command":
 
     module, _, attribute = target.partition(":")
     command = module.rpartition(".")[2]
-    is_daemon = module.startswith("server.")
+    is_daemon = module.startswith(DAEMON)
     if is_daemon:
         folder = daemon_folder()
         if foreign := _foreign_module(folder):
@@ -247,7 +250,7 @@ def main(argv: list[str] | None = None) -> int:
         return run(group, words)
     except ModuleNotFoundError as error:
         command = words[0] if words else ""
-        is_daemon = COMMANDS.get(command, ("",))[0].startswith("server.")
+        is_daemon = COMMANDS.get(command, ("",))[0].startswith(DAEMON)
         if not is_daemon or error.name not in EXTRA_MODULES:
             raise
         sys.stderr.write(f"Error: {NO_EXTRA.format(command=command, module=error.name)}\n")

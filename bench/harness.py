@@ -7,6 +7,7 @@ compares is taken in interleaved rounds, ours and the peer's in turn, and stands
 import os
 import platform
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -15,14 +16,18 @@ import time
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from importlib import metadata
 from pathlib import Path
 from statistics import median
 from typing import Final
+
+import wheeld
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 PATIENCE_S: Final = 60.0
 SYNCS: Final = 200
 SYNC_BYTES: Final = 4096
+VERSION: Final = re.compile(r"\b(?:v=)?([0-9]+\.[0-9.]*[0-9])")
 DISTURBED_LOAD: Final = 1.0  # runnable tasks per CPU before we start, from which we say so
 
 
@@ -31,6 +36,21 @@ class BenchError(Exception):
 
 
 # ---------------------------------------------------------------- results
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plot:
+    """Where a figure stands in the pictures (bench/plots.py).
+
+    Attributes:
+        chart: the picture's name, one of ``plots.CHARTS``.
+        series: what is compared: "wheeld", "Redis ZADD".
+        at: the place on the other axis: a load in few words, or a number of jobs.
+    """
+
+    chart: str
+    series: str
+    at: str | int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -46,6 +66,7 @@ class Result:
         command: how to measure this figure alone.
         rounds: the single values, in the order they were taken.
         why: the reason for no value.
+        plot: where it stands in a picture; None = in none.
     """
 
     figure: str
@@ -56,6 +77,12 @@ class Result:
     command: str = ""
     rounds: tuple[float, ...] = ()
     why: str = ""
+    plot: Plot | None = None
+
+    @property
+    def spread(self) -> tuple[float, float] | None:
+        """Return the least and the greatest round; None when it was taken once."""
+        return (min(self.rounds), max(self.rounds)) if len(self.rounds) > 1 else None
 
     @property
     def target(self) -> str:
@@ -102,6 +129,7 @@ class Scale:
     herds: tuple[int, ...]  # jobs due in one millisecond
     restart_jobs: int
     wheel_rounds: int
+    wheel_timers: int
     progress: Callable[[str], None] = field(default=lambda _text: None)
 
 
@@ -166,11 +194,34 @@ def commit_of_tree() -> str:
     return (commit or "?") + ("+changes" if dirty else "")
 
 
+def version_of(*command: str) -> str:
+    """Return the version that a program prints, or "not found"."""
+    found = VERSION.search(output_of(*command))
+    return found[1] if found else "not found"
+
+
+def postgres_program() -> str:
+    """Return PostgreSQL's server; Debian keeps it off the path."""
+    here = sorted(Path("/usr/lib/postgresql").glob("*/bin/postgres"), key=str)
+    return shutil.which("postgres") or (str(here[-1]) if here else "postgres")
+
+
+def versions() -> dict[str, str]:
+    """Return the versions of what is measured, and of what it was made with."""
+    return {
+        "wheeld": wheeld.__version__,
+        "python": platform.python_version(),
+        "compiler": output_of(os.environ.get("CC", "gcc"), "--version").partition("\n")[0],
+        "redis": version_of("redis-server", "--version"),
+        "beanstalkd": version_of("beanstalkd", "-v"),
+        "postgresql": version_of(postgres_program(), "--version"),
+        "sortedcontainers": metadata.version("sortedcontainers"),
+    }
+
+
 def look_at_machine(folder: Path) -> Machine:
     """Return the description of this machine; syncs a small file in folder to time the disk."""
     pages = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-    version = re.compile(r"v=([0-9.]+)|([0-9]+\.[0-9.]+)")
-    redis = version.search(output_of("redis-server", "--version"))
     return Machine(
         cpu=first_line("/proc/cpuinfo", "model name"),
         cpu_count=os.cpu_count() or 0,
@@ -180,13 +231,32 @@ def look_at_machine(folder: Path) -> Machine:
         fdatasync_us=round(sync_us(folder), 1),
         load_1min=os.getloadavg()[0],
         huge_pages=first_line("/sys/kernel/mm/transparent_hugepage/enabled"),
-        versions={
-            "python": platform.python_version(),
-            "compiler": output_of(os.environ.get("CC", "gcc"), "--version").partition("\n")[0],
-            "redis": (redis[1] or redis[2]) if redis else "not found",
-        },
+        versions=versions(),
         commit=commit_of_tree(),
     )
+
+
+def compiled(program: Path, sources: Sequence[Path], *flags: str) -> Path:
+    """Return a program, compiled from C into this place.
+
+    Raises:
+        BenchError: there is no compiler or a source is not there, or it does not compile.
+    """
+    if missing := [path.name for path in sources if not path.exists()]:
+        raise BenchError(f"{missing[0]} is not installed with wheeld: measure this in a checkout")
+    command = [os.environ.get("CC", "gcc"), "-std=c11", "-O2", *map(str, sources), *flags]
+    try:
+        done = subprocess.run(
+            [*command, "-o", str(program)], capture_output=True, text=True, check=False
+        )
+    except OSError as error:
+        raise BenchError(
+            f"{program.name} has to be compiled, and {command[0]} cannot be started: install a C "
+            "compiler (Debian: apt-get install gcc libc6-dev)"
+        ) from error
+    if done.returncode != 0:
+        raise BenchError(f"{program.name} does not compile: {done.stderr[-500:]}")
+    return program
 
 
 # ---------------------------------------------------------------- processes

@@ -1,24 +1,24 @@
-"""Measure wheeld on this machine, beside Redis where it is installed, and print one table.
+"""Measure wheeld on this machine, beside the peers that are installed.
 
-    make bench                                   everything, about ten minutes
-    make bench BENCH="--quick"                   a minute and a half; for a look, not for quoting
-    python -m bench.run [GROUP ...] [--quick] [--json FILE] [--folder DIR]
+    make bench                                   everything, about half an hour
+    make bench BENCH="--quick"                   a few minutes; for a look, not for quoting
+    wheeld bench [GROUP ...] [--quick] [--json FILE] [--against FILE] [--plots DIR] [--folder DIR]
 
-Groups: wheel, memory, schedule, cycle, lateness, herd, restart, checkpoint, schedules. Exit status
-1 when a target is missed.
+`wheeld bench -h` lists the groups. Exit status 1 when a target is missed, a group failed, or a
+figure with a target got worse than in --against's file by more than the rounds differ.
 """
 
-import argparse
-import json
 import shutil
 import signal
 import sys
 import tempfile
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
+
+import click
 
 from bench import (
     figures_checkpoint,
@@ -30,28 +30,40 @@ from bench import (
     figures_schedule,
     figures_schedules,
     figures_wheel,
+    plots,
+    report,
 )
-from bench.harness import (
-    DISTURBED_LOAD,
-    BenchError,
-    Machine,
-    Result,
-    Scale,
-    look_at_machine,
-)
+from bench.harness import BenchError, Result, Scale, look_at_machine
+from wheel.commands.lazy import CONTEXT
+from wheel.commands.output import EXIT_FAILED
+from wheeld import main
 
-Group = Callable[[Path, Scale], list[Result]]
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """Figures that are taken together.
+
+    Attributes:
+        run: takes them in a folder of their own.
+        about: one line for the help, with the number that the issue and docs/performance.md give.
+    """
+
+    run: Callable[[Path, Scale], list[Result]]
+    about: str
+
 
 GROUPS: Final[dict[str, Group]] = {
-    "wheel": figures_wheel.run,
-    "memory": figures_memory.run,
-    "schedule": figures_schedule.run,
-    "cycle": figures_cycle.run,
-    "lateness": figures_lateness.run,
-    "herd": figures_herd.run,
-    "restart": figures_restart.run,
-    "checkpoint": figures_checkpoint.run,
-    "schedules": figures_schedules.run,
+    "schedule": Group(figures_schedule.run, "W1: far-future jobs a second, CPU a job"),
+    "cycle": Group(figures_cycle.run, "W2: schedule, due, lease, acknowledge"),
+    "memory": Group(figures_memory.run, "W3: bytes a job"),
+    "restart": Group(figures_restart.run, "W3: a planned restart"),
+    "lateness": Group(figures_lateness.run, "W4: from due to sent, at a steady rate"),
+    "herd": Group(figures_herd.run, "W5: many jobs due in one millisecond, and a PING meanwhile"),
+    "wheel": Group(
+        figures_wheel.run, "W6: the timing wheel alone, beside a C heap, heapq and SortedKeyList"
+    ),
+    "checkpoint": Group(figures_checkpoint.run, "what a checkpoint costs, and a start from one"),
+    "schedules": Group(figures_schedules.run, "cron schedules: size, a midnight, a start, a day"),
 }
 FULL: Final = Scale(
     rounds=3,
@@ -65,6 +77,7 @@ FULL: Final = Scale(
     herds=(100_000, 1_000_000),
     restart_jobs=1_000_000,
     wheel_rounds=3,
+    wheel_timers=1_000_000,
 )
 QUICK: Final = Scale(
     rounds=1,
@@ -78,6 +91,7 @@ QUICK: Final = Scale(
     herds=(100_000,),
     restart_jobs=300_000,
     wheel_rounds=1,
+    wheel_timers=200_000,
 )
 
 
@@ -88,81 +102,110 @@ def measure(names: Sequence[str], scale: Scale, folder: Path) -> list[Result]:
         here = folder / name
         here.mkdir()
         try:
-            results += GROUPS[name](here, scale)
+            results += GROUPS[name].run(here, scale)
         except (BenchError, OSError) as error:
             results.append(Result(figure=name, value=None, unit="", why=str(error)[-300:]))
         shutil.rmtree(here, ignore_errors=True)
     return results
 
 
-def shown(value: float) -> str:
-    """Return a number with as many digits as one can rely on."""
-    if value == 0 or abs(value) >= 1000:
-        return f"{value:,.0f}"
-    return f"{value:.3g}"
+def is_failure(row: Result) -> bool:
+    """Return whether a row makes the run fail: a target missed, or a group that did not run.
+
+    A peer that is not installed is no failure: its rows say so, and have no value.
+    """
+    return row.verdict == "MISSED" or (bool(row.why) and row.figure in GROUPS)
 
 
-def table(machine: Machine, results: Sequence[Result]) -> str:
-    """Return machine and results as text for people."""
-    lines = [
-        (
-            f"{machine.cpu_count} x {machine.cpu}, {machine.memory_gib} GiB, "
-            f"Linux {machine.kernel}, {machine.filesystem}, huge pages {machine.huge_pages}"
-        ),
-        f"fdatasync of 4 KiB: {machine.fdatasync_us:.0f} us; load before: {machine.load_1min:.2f}",
-        (
-            f"{', '.join(f'{name} {text}' for name, text in machine.versions.items())}; "
-            f"commit {machine.commit}"
-        ),
-    ]
-    if machine.load_1min > DISTURBED_LOAD * machine.cpu_count:
-        lines.append("other programs keep the CPUs busy: trust ratios, not rates")
-    lines += ["", f"{'figure':<84}{'measured':>18}{'target':>10}  {'':<13}command"]
-    for row in results:
-        measured = "-" if row.value is None else f"{shown(row.value)} {row.unit}"
-        lines.append(
-            f"{row.figure:<84}{measured:>18}{row.target:>10}  {row.verdict:<13}{row.command}"
-        )
-        if row.why:
-            lines.append(f"    {row.why}")
-    return "\n".join(lines)
+def _listed() -> str:
+    lines = [f"  {name:<11} {group.about}" for name, group in GROUPS.items()]
+    return "\b\nGroups (all of them when none is named):\n" + "\n".join(lines)
 
 
-def report(machine: Machine, results: Sequence[Result]) -> str:
-    """Return machine and results as JSON."""
-    rows = [{**asdict(row), "verdict": row.verdict} for row in results]
-    return json.dumps({"machine": asdict(machine), "results": rows}, indent=2)
+@click.command("bench", epilog=_listed(), context_settings=CONTEXT)
+@click.argument("groups", nargs=-1, metavar="[GROUP]...")
+@click.option("--quick", is_flag=True, help="Less of everything, one round; not for quoting.")
+@click.option("--rounds", type=click.IntRange(min=1), help="Interleaved rounds.  [default: 3]")
+@click.option(
+    "--json",
+    "json_file",
+    type=click.Path(path_type=Path, dir_okay=False),
+    help="Write machine, versions, commit and every round there too.",
+)
+@click.option(
+    "--against",
+    type=click.Path(path_type=Path, dir_okay=False, exists=True),
+    help="Compare with an earlier --json file.",
+)
+@click.option(
+    "--plots",
+    "plots_folder",
+    type=click.Path(path_type=Path, file_okay=False),
+    help="Draw pictures (PNG and SVG) into this folder.",
+)
+@click.option(
+    "--folder",
+    type=click.Path(path_type=Path, file_okay=False, exists=True),
+    help="Where the data of all servers goes: its disk is what is measured.",
+)
+def bench_command(
+    groups: tuple[str, ...],
+    *,
+    quick: bool,
+    rounds: int | None,
+    json_file: Path | None,
+    against: Path | None,
+    plots_folder: Path | None,
+    folder: Path | None,
+) -> int:
+    """Measure wheeld on this machine, beside Redis, beanstalkd and PostgreSQL where they are found.
+
+    Servers are started on free ports of 127.0.0.1 and ended again; nothing that runs already is
+    touched. What a peer is needed for and not found is printed as not measured.
+    """
+    if unknown := sorted(set(groups) - set(GROUPS)):
+        raise click.UsageError(f"no group {', '.join(unknown)}; there are {', '.join(GROUPS)}")
+    if plots_folder is not None and not plots.has_matplotlib():
+        raise click.ClickException(plots.NO_MATPLOTLIB)
+    scale = QUICK if quick else FULL
+    if rounds:
+        scale = replace(scale, rounds=rounds)
+    try:
+        earlier = None if against is None else report.read(against)
+        return _bench(groups or tuple(GROUPS), scale, folder, (json_file, earlier, plots_folder))
+    except BenchError as error:
+        raise click.ClickException(str(error)) from error
 
 
-def main() -> int:
-    """Return the exit status: 1 when a target was missed or a group failed."""
-    parser = argparse.ArgumentParser(description="Measure wheeld on this machine.")
-    parser.add_argument("groups", nargs="*", help=f"of {', '.join(GROUPS)}; none = all")
-    parser.add_argument("--quick", action="store_true", help="less of everything, one round")
-    parser.add_argument("--rounds", type=int, help="interleaved rounds, 3 unless --quick")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="write the report there too")
-    parser.add_argument("--folder", type=Path, help="where data goes: its disk is what is measured")
-    options = parser.parse_args()
-    if unknown := set(options.groups) - set(GROUPS):
-        parser.error(f"no group {', '.join(sorted(unknown))}; there are {', '.join(GROUPS)}")
+def _bench(
+    names: Sequence[str],
+    scale: Scale,
+    folder: Path | None,
+    wanted: tuple[Path | None, report.Report | None, Path | None],
+) -> int:
+    json_file, earlier, plots_folder = wanted
     start = time.monotonic()
     signal.signal(signal.SIGTERM, lambda _number, _frame: sys.exit(1))  # end what was started
 
     def progress(text: str) -> None:
         sys.stderr.write(f"[{time.monotonic() - start:5.0f} s] {text}\n")
 
-    scale = replace(QUICK if options.quick else FULL, progress=progress)
-    if options.rounds:
-        scale = replace(scale, rounds=options.rounds)
-    with tempfile.TemporaryDirectory(prefix="wheeld-bench-", dir=options.folder) as name:
-        folder = Path(name)
-        machine = look_at_machine(folder)
-        results = measure(options.groups or list(GROUPS), scale, folder)
-    sys.stdout.write(table(machine, results) + "\n")
-    if options.json:
-        options.json.write_text(report(machine, results) + "\n", encoding="utf-8")
-    return 1 if any(row.verdict == "MISSED" or row.why for row in results) else 0
+    with tempfile.TemporaryDirectory(prefix="wheeld-bench-", dir=folder) as name:
+        machine = look_at_machine(Path(name))
+        results = measure(names, replace(scale, progress=progress), Path(name))
+    click.echo(report.table(machine, results))
+    failed = any(map(is_failure, results))
+    if json_file is not None:
+        json_file.write_text(report.to_json(machine, results), encoding="utf-8")
+    if earlier is not None:
+        changes = report.compare(earlier.results, results)
+        click.echo("\n" + report.comparison(earlier, machine, changes))
+        failed |= any(change.fails for change in changes)
+    if plots_folder is not None:
+        for path in plots.draw(results, plots_folder):
+            progress(f"drew {path}")
+    return EXIT_FAILED if failed else 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(["bench", *sys.argv[1:]]))

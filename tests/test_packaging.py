@@ -260,7 +260,9 @@ def test_distribution_holds_the_whole_tree_and_no_top_level_server_or_wal(distri
     assert "-cp311-abi3-" in distribution.name
     made = {"_wheeld.abi3.so", "wheel.py", "wheeld/__init__.py"}
     made |= {"wheeld/__main__.py", "wheeld/py.typed"}
-    daemon = tree("server", "wheeld/_daemon/server") | tree("wal", "wheeld/_daemon/wal")
+    daemon = {
+        path for name in ("server", "wal", "bench") for path in tree(name, f"wheeld/_daemon/{name}")
+    }
     library = tree("wheel", "wheel") - {"wheel/__init__.py"}
     assert {name for name in names if ".dist-info/" not in name} == made | daemon | library
 
@@ -282,7 +284,9 @@ def test_client_of_a_base_install_loads_nothing_of_the_daemon(base, tmp_path):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("words", [["serve", "--data", "data"], ["wal", "verify", "data"]])
+@pytest.mark.parametrize(
+    "words", [["serve", "--data", "data"], ["wal", "verify", "data"], ["bench"]]
+)
 def test_base_install_says_which_extra_the_daemon_needs(base, words, tmp_path):
     (tmp_path / "data").mkdir()
     command = words[0]
@@ -312,6 +316,16 @@ def test_daemon_starts_where_the_user_has_a_server(command, users_folder, tmp_pa
     elsewhere = tmp_path_factory.mktemp("elsewhere")
     assert "Usage: wheeld" in run(*command, "serve", "-h", cwd=users_folder)
     assert "Usage: wheeld" in run(*command, "wal", "-h", cwd=elsewhere, pythonpath=users_folder)
+
+
+@pytest.mark.slow
+def test_built_bench_lists_its_groups_and_says_what_needs_a_checkout(built, users_folder):
+    (users_folder / "bench.py").write_text("raise SystemExit('theirs')")
+    command = [built / "bin" / "wheeld", "bench"]
+    assert "W1: " in run(*command, "-h", cwd=users_folder, pythonpath=users_folder)
+    done = start(*command, "wheel", "--quick", cwd=users_folder)
+    assert done.returncode == 1, done.stderr
+    assert "wd_wheel.c is not installed with wheeld: measure this in a checkout" in done.stdout
 
 
 @pytest.mark.slow
