@@ -37,14 +37,6 @@ static int put_text(wd_engine *e, wd_span s, uint32_t *ref, uint16_t *len)
     return WD_OK;
 }
 
-static int put_short(wd_engine *e, wd_span s, uint32_t *ref, uint8_t *len)
-{
-    uint16_t n = *len;
-    int status = put_text(e, s, ref, &n);
-    *len = (uint8_t)n;
-    return status;
-}
-
 /* ---- CREATED, REPLACED ---- */
 
 /* The texts of a new job. Taken before anything is changed: references into the arena. */
@@ -187,11 +179,15 @@ static int apply_leased(wd_engine *e, const wd_record *r)
     if (slot == WD_NIL || !(r->fields & WD_F_LEASE)) return WD_ECORRUPT;
     wd_job *row = &e->rows[slot];
     if (row->state != WD_SCHEDULED && row->state != WD_READY) return WD_ECORRUPT;
+    uint32_t worker;
+    int status = wd_arena_put(e->arena, r->text[WD_S_WORKER], &worker);
+    if (status != WD_OK) return status;
     wd_side *b = side_for(e, slot);
     if (b->run == WD_NIL) b->run = wd_run_new(e->slab);
     wd_run *run = wd_run_at(e->slab, b->run);
-    int status = put_short(e, r->text[WD_S_WORKER], &run->worker, &run->worker_len);
-    if (status != WD_OK) return status;
+    wd_arena_drop(e->arena, run->worker, run->worker_len);
+    run->worker = worker;
+    run->worker_len = (uint8_t)r->text[WD_S_WORKER].n;
     wd_unplace(e, slot);
     run->term = e->apply_term;
     run->lsn = e->lsn + 1;

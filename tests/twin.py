@@ -79,7 +79,8 @@ def planted(mutants: list[Mutant]) -> dict[str, str]:
     }
 
 
-def _build_ffi():
+def build_ffi():
+    """Return csrc/build_ffi.py as a module."""
     spec = importlib.util.spec_from_file_location("build_ffi", CSRC / "build_ffi.py")
     assert spec is not None
     assert spec.loader is not None
@@ -97,7 +98,7 @@ def _compile(source: Path) -> None:
 def build() -> Path:
     """Return the folder of the twin, built if it is not there."""
     texts = planted(tables())
-    ffi_code = _build_ffi()
+    ffi_code = build_ffi()
     whole = "".join([*texts.values(), (CSRC / "build_ffi.py").read_text()])
     folder = ROOT / "build" / "tests" / f"twin_{hashlib.sha256(whole.encode()).hexdigest()[:16]}"
     module = folder / "_wheeld.abi3.so"

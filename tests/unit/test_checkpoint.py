@@ -34,7 +34,7 @@ class Saved:
         self.disk.make_folder("/snap")
         self.disk.dirsync("/")
 
-    def fill(self):
+    def fill_anywhere(self):
         """Make jobs in every state, names, settings, entries of both rings and of the table."""
         ask = self.conn.ask
         for line in (
@@ -57,6 +57,12 @@ class Saved:
             )
         )
         self.bench.settle()
+        return self
+
+    def fill(self):
+        """As fill_anywhere, in slots from 0 on, one of them FREE."""
+        self.fill_anywhere()
+        ask = self.conn.ask
         assert ask("SCHEDULE h +1h last KEY last").split(b"\r\n")[2] == b"%d" % (1 << 32 | FREE)
         ask("CANCEL last")
         return self
