@@ -297,13 +297,14 @@ static int slice_by_time(wd_checkpoint *k)
     cpu_ns = wd_clock_thread_ns() - cpu_ns;
     k->f.scan_ns += cpu_ns;
     if (cpu_ns > k->f.slice_cpu_ns_max) k->f.slice_cpu_ns_max = cpu_ns;
-    return room == ROOM && !k->f.over;
+    return room == ROOM;
 }
 
 int wd_checkpoint_slice(wd_checkpoint *k)
 {
     WD_ASSERT(k->e->serving);
-    if (k->f.over || k->f.no_memory) return 0;
+    WD_ASSERT(!k->f.no_memory); /* or its owner has not looked */
+    if (k->f.over) return 0;
     k->f.slices++;
     return k->slice_things ? slice_by_number(k) : slice_by_time(k);
 }

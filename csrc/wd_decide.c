@@ -80,7 +80,9 @@ static uint32_t policy_number(wd_engine *e, const wd_policy *p)
     number = wd_policies_count(e->names);
     wd_record r = {.kind = WD_R_POLICY, .fields = WD_F_POLICY, .policy = (uint16_t)number};
     wd_record_set(&r, WD_S_BLOB, (wd_span){(const uint8_t *)p, sizeof *p});
-    return wd_log_record(e, &r) == WD_OK ? number : WD_NIL;
+    int status = wd_log_record(e, &r);
+    WD_ASSERT(status == WD_OK); /* reserve() took the batch's room, the table's was asked for */
+    return number;
 }
 
 /* Job option > handler default > server default, resolved now. WD_NIL = no room. */

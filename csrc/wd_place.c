@@ -132,7 +132,8 @@ static void working_update(wd_engine *e, uint32_t handler)
     if (h->ready.count > 0 && !h->working) {
         e->working[e->working_count++] = handler;
         h->working = e->working_count;
-    } else if (h->ready.count == 0 && h->working) {
+    } else if (h->ready.count == 0) {
+        WD_ASSERT(h->working);
         uint32_t last = e->working[--e->working_count];
         e->working[h->working - 1] = last;
         wd_handler_at(e->names, last)->working = h->working;

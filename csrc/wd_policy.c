@@ -163,7 +163,7 @@ uint64_t wd_names_bytes(const wd_names *n)
 
 int wd_names_check(const wd_names *n)
 {
-    return wd_index_check(n->by_name) && wd_index_check(n->by_policy) &&
-           wd_index_count(n->by_name) == n->handlers_count &&
-           wd_index_count(n->by_policy) == n->policies_count;
+    uint32_t counts = (wd_index_count(n->by_name) ^ n->handlers_count) |
+                      (wd_index_count(n->by_policy) ^ n->policies_count);
+    return wd_index_check(n->by_name) & wd_index_check(n->by_policy) & (counts == 0);
 }

@@ -59,7 +59,6 @@ static int check_created(wd_engine *e, const wd_record *r)
 static int check_op(wd_engine *e, const wd_record *r)
 {
     const uint32_t waiting = 1u << WD_SCHEDULED | 1u << WD_READY | 1u << WD_HELD;
-    const uint32_t ended = 1u << WD_SUCCEEDED | 1u << WD_CANCELLED | 1u << WD_EXPIRED;
     switch ((enum wd_kind)r->kind) {
     case WD_R_CREATED:
         return check_created(e, r);
@@ -74,10 +73,7 @@ static int check_op(wd_engine *e, const wd_record *r)
     case WD_R_CLOSED: {
         uint32_t slot = wd_slab_find(e->slab, r->id);
         const wd_side *b = slot == WD_NIL ? NULL : wd_job_side(e->slab, &e->rows[slot]);
-        return b && b->on_ended &&
-                       job_is_in(e, r->id, ended | waiting | 1u << WD_LEASED | 1u << WD_DEAD)
-                   ? WD_OK
-                   : WD_EGONE;
+        return b && b->on_ended ? WD_OK : WD_EGONE;
     }
     case WD_R_PUT:
     case WD_R_DEL: {
