@@ -173,7 +173,7 @@ def _measure_postgres(herd: Herd, server: Postgres) -> None:
 # ---------------------------------------------------------------- rows
 
 
-def _ping_rows(herd: Herd) -> list[Result]:
+def ping_rows(herd: Herd) -> list[Result]:
     """Return what a PING felt, and whether ours is below each peer's of the same round."""
     contest = herd.contest
     found: list[Result] = []
@@ -198,7 +198,7 @@ def _ping_rows(herd: Herd) -> list[Result]:
     return [*found, contest.row(what, "x", ratios, at_most=1.0)]
 
 
-def _beside(herd: Herd, peer: str) -> Result:
+def beside(herd: Herd, peer: str) -> Result:
     """Return our rate beside that of a peer, which may have run once."""
     contest = herd.contest
     theirs = [sample.rate for sample in contest.samples.get(peer, [])]
@@ -217,11 +217,11 @@ def _rows(herd: Herd) -> list[Result]:
     target = RATE_TARGET if herd.jobs >= RATE_JOBS else None
     return [
         *contest.rows(at_least=target),
-        *(_beside(herd, peer) for peer in (ZADD, BEANSTALKD, POSTGRES)),
+        *(beside(herd, peer) for peer in (ZADD, BEANSTALKD, POSTGRES)),
         contest.row(
             "longest round of the loop, thread CPU", "us", herd.rounds_us, at_most=ROUND_TARGET_US
         ),
-        *_ping_rows(herd),
+        *ping_rows(herd),
     ]
 
 

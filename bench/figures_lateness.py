@@ -12,13 +12,13 @@ Peers are seen from the worker's side alone. A worker of Redis asks again a mill
 found nothing. beanstalkd has whole seconds: its jobs are up to a second late by its nature.
 """
 
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from bench.contests import BEANSTALKD, OURS, ZADD, Contest, contenders, disk_row, rest
+from bench.contests import BEANSTALKD, OURS, ZADD, Contest, contenders, rest
 from bench.harness import BenchError, Result, Scale, middle, sync_us
 from bench.loader import Report, ended, running
 from bench.loader import run as load
@@ -83,20 +83,22 @@ def stream(server: Peer, rate: int, seconds: int, handler: str = "mail") -> Late
     return Late(seen=seen, sent_us=sent_us, cpu_us=used_us / jobs)
 
 
-def _rows(contest: Contest, lates: list[Late], at_most: float | None) -> list[Result]:
+def _rows(contest: Contest, streamed: list[Late], at_most: float | None) -> list[Result]:
     """Return the rows of wheeld's rounds."""
-    seen = [late.seen for late in lates]
+    seen = [late.seen for late in streamed]
     return [
-        contest.row("due to sent, p50", "us", [float(late.sent_us["p50"]) for late in lates]),
+        contest.row("due to sent, p50", "us", [float(late.sent_us["p50"]) for late in streamed]),
         contest.row(
             "due to sent, p99",
             "us",
-            [float(late.sent_us["p99"]) for late in lates],
+            [float(late.sent_us["p99"]) for late in streamed],
             at_most=at_most,
         ),
-        contest.row("due to sent, longest", "us", [float(late.sent_us["max"]) for late in lates]),
+        contest.row(
+            "due to sent, longest", "us", [float(late.sent_us["max"]) for late in streamed]
+        ),
         *_seen_rows(contest, OURS, seen),
-        contest.row("server CPU", "us/job", [late.cpu_us for late in lates]),
+        contest.row("server CPU", "us/job", [late.cpu_us for late in streamed]),
     ]
 
 
@@ -112,13 +114,27 @@ def _seen_rows(contest: Contest, name: str, seen: list[Report]) -> list[Result]:
 # ---------------------------------------------------------------- streams
 
 
+def target_us(fsync: str, rate: int, syncs_us: Sequence[float]) -> float | None:
+    """Return the target of a stream's p99.
+
+    Args:
+        fsync: wheeld's mode.
+        rate: jobs a second.
+        syncs_us: what a sync took beside each round.
+    """
+    at_most = TARGETS_US.get(rate)
+    if at_most is None or fsync != "always":
+        return at_most
+    return round(at_most + SYNCS * middle(syncs_us))
+
+
 def _streams(folder: Path, scale: Scale, fsync: str) -> list[Result]:
     """Return the rows of wheeld at each rate."""
     found: list[Result] = []
     for rate in scale.steady_rates:
         text = f"W4 {fsync}, {rate:,} jobs/s for {scale.steady_s} s"
         contest = Contest(text=text, command=COMMAND)
-        lates: list[Late] = []
+        streamed: list[Late] = []
         syncs_us: list[float] = []
         for round_number in range(scale.rounds):
             scale.progress(f"{text}, round {round_number + 1}")
@@ -126,12 +142,10 @@ def _streams(folder: Path, scale: Scale, fsync: str) -> list[Result]:
             with contenders(fsync)[OURS](here) as server:
                 rest(server.cpu_us)
                 syncs_us.append(sync_us(folder))
-                lates.append(stream(server, rate, scale.steady_s))
-        at_most = TARGETS_US.get(rate)
+                streamed.append(stream(server, rate, scale.steady_s))
         if fsync == "always":
-            found.append(disk_row(contest, folder, scale))
-            at_most = at_most and round(at_most + SYNCS * middle(syncs_us))
-        found += _rows(contest, lates, at_most)
+            found.append(contest.row("fdatasync of 4 KiB on this disk", "us", syncs_us))
+        found += _rows(contest, streamed, target_us(fsync, rate, syncs_us))
     return found
 
 
@@ -188,16 +202,16 @@ def _quiet(folder: Path, scale: Scale) -> list[Result]:
         how = "being taken" if worked_off else "waiting"
         text = f"W4 off, {PEER_RATE:,} jobs/s beside {CROWD:,} of another handler {how}"
         contest = Contest(text=text, command=COMMAND)
-        lates: list[Late] = []
+        streamed: list[Late] = []
         for round_number in range(scale.rounds):
             scale.progress(f"{text}, round {round_number + 1}")
             here = folder / f"quiet-{worked_off}-{round_number}"
             with contenders("off")[OURS](here) as server, _crowd(server, worked_off=worked_off):
-                lates.append(stream(server, PEER_RATE, scale.steady_s, handler="quiet"))
+                streamed.append(stream(server, PEER_RATE, scale.steady_s, handler="quiet"))
         if worked_off:  # the server's histogram has the crowd's lateness too
-            found += _seen_rows(contest, OURS, [late.seen for late in lates])
+            found += _seen_rows(contest, OURS, [late.seen for late in streamed])
         else:
-            found += _rows(contest, lates, TARGETS_US[PEER_RATE])
+            found += _rows(contest, streamed, TARGETS_US[PEER_RATE])
     return found
 
 

@@ -5,8 +5,28 @@ from types import SimpleNamespace
 
 import pytest
 
-from bench import contests, postgres
-from bench.contests import BEST, OURS, Contest, Sample, Target, compete, in_turn, timed
+from bench import (
+    contests,
+    figures_cycle,
+    figures_herd,
+    figures_lateness,
+    figures_schedule,
+    postgres,
+)
+from bench.contests import (
+    BEANSTALKD,
+    BEST,
+    HSET,
+    OURS,
+    ZADD,
+    Contest,
+    Sample,
+    Target,
+    compete,
+    in_turn,
+    timed,
+)
+from bench.figures_herd import Herd
 from bench.harness import BenchError
 from bench.loader import Figures
 from bench.postgres import (
@@ -207,3 +227,83 @@ def test_each_mode_names_the_peers_that_are_installed(monkeypatch):
         "interval": [OURS],
         "always": [OURS],
     }
+
+
+# ---------------------------------------------------------------- herds and streams
+
+
+def pinged(longest_us: int) -> Figures:
+    return Figures(count=1, p50=1, p99=2, max=longest_us)
+
+
+def test_our_longest_ping_is_held_against_the_best_peer_of_each_round():
+    """Who ran once counts in each round: 100/200, 300/150, 90/200, and the median of those."""
+    herd = Herd(jobs=10, contest=contest(wheeld=(1, 1, 1)))
+    herd.pings = {
+        OURS: [pinged(100), pinged(300), pinged(90)],
+        "quick": [pinged(400), pinged(150), pinged(500)],
+        "slow": [pinged(200)],
+    }
+    found = row(figures_herd.ping_rows(herd), "beside the best peer")
+    assert (found.rounds, found.value, found.verdict) == ((0.5, 2.0, 0.45), 0.5, "ok")
+    herd.pings = {OURS: [pinged(100)]}
+    assert row(figures_herd.ping_rows(herd), "beside the best peer").verdict == "not measured"
+
+
+def test_a_peer_that_ran_once_is_held_against_the_median_of_our_rounds():
+    herd = Herd(jobs=10, contest=contest(wheeld=(10, 90, 30), slow=(3,)))
+    once = figures_herd.beside(herd, "slow")
+    assert (once.value, "its one round" in once.figure) == (10.0, True)
+    missing = figures_herd.beside(herd, "other")
+    assert (missing.verdict, missing.why) == ("not measured", "other is not installed")
+
+
+@pytest.mark.parametrize(
+    ("fsync", "rate", "syncs_us", "at_most"),
+    [
+        ("off", 5_000, [900.0], 2_000),
+        ("off", 50_000, [], 5_000),
+        ("always", 5_000, [100.0, 900.0, 200.0], 2_400),
+        ("always", 50_000, [100.0], 5_200),
+        ("always", 7, [100.0], None),
+    ],
+)
+def test_lateness_may_be_two_sync_times_longer_where_each_change_is_synced(
+    fsync, rate, syncs_us, at_most
+):
+    assert figures_lateness.target_us(fsync, rate, syncs_us) == at_most
+
+
+def test_the_targets_are_those_of_the_issue():
+    """Copied by hand; one that is loosened here and there alike is a decision, not a slip."""
+    w1 = figures_schedule.TARGETS
+    bounds = {
+        (fsync, shape, one.peer): (one.rate, one.cpu)
+        for (fsync, shape), targets in w1.items()
+        for one in targets
+        if one.rate or one.cpu
+    }
+    assert bounds == {
+        ("off", (50, 1), ZADD): (2.0, 0.4),
+        ("off", (50, 1), BEANSTALKD): (1.3, 0.8),
+        ("off", (50, 16), ZADD): (6.0, None),
+        ("off", (50, 16), BEANSTALKD): (5.0, None),
+        ("always", (1, 1), BEST): (0.9, None),
+        ("always", (50, 1), ZADD): (1.4, None),
+        ("always", (50, 1), BEANSTALKD): (10.0, None),
+        ("always", (50, 16), ZADD): (4.0, None),
+        ("always", (50, 16), BEANSTALKD): (10.0, None),
+        ("always", (50, 16), "PostgreSQL COPY"): (2.0, None),
+    }
+    claims = figures_cycle.CLAIM_TARGETS
+    assert (claims["off"].rate, claims["always"].rate) == (3.0, 1.2)
+    lives = {
+        (fsync, one.peer): one.rate for fsync in claims for one in figures_cycle.TARGETS[fsync]
+    }
+    assert lives == {
+        ("off", HSET): 3.0,
+        ("off", BEANSTALKD): 10.0,
+        ("always", HSET): 1.2,
+        ("always", BEANSTALKD): 10.0,
+    }
+    assert (figures_herd.RATE_TARGET, figures_herd.ROUND_TARGET_US) == (500_000, 2_000)
