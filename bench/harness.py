@@ -119,7 +119,8 @@ class Scale:
     """How much is measured: all of it, or what fits into a minute and a half."""
 
     rounds: int
-    jobs_large: tuple[int, ...]  # for memory
+    jobs_large: tuple[int, ...]  # for memory and restarts
+    peer_jobs: int  # the same, beside peers: at most so many
     steady_s: int
     all_points: bool  # of W1, W2 and W4, or only those that have a target
     run_s: float  # one load against one server, if its jobs are not all done before
@@ -130,6 +131,7 @@ class Scale:
     restart_jobs: int
     wheel_rounds: int
     wheel_timers: int
+    growth_timers: tuple[int, ...]
     progress: Callable[[str], None] = field(default=lambda _text: None)
 
 

@@ -172,25 +172,28 @@ class Peer:
 # ---------------------------------------------------------------- wheeld
 
 
-def wheeld_command(data: Path, port: int, fsync: str) -> list[str]:
+def wheeld_command(data: Path, port: int, fsync: str, options: Sequence[str] = ()) -> list[str]:
     """Return the command line of our server."""
-    words = ["-P", "-m", "wheeld", "serve", "--data", str(data), "--fsync", fsync]
+    words = ["-P", "-m", "wheeld", "serve", "--data", str(data), "--fsync", fsync, *options]
     return [sys.executable, *words, "--listen", f"127.0.0.1:{port}"]
 
 
 @contextmanager
-def wheeld(folder: Path, *, fsync: str, port: int = 0) -> Generator[Peer, None, None]:
+def wheeld(
+    folder: Path, *, fsync: str, port: int = 0, options: Sequence[str] = ()
+) -> Generator[Peer, None, None]:
     """Run wheeld over folder/data until the block ends.
 
     Args:
         folder: is made; a data directory already there is served again.
         fsync: always, interval or off.
         port: 0 = a free one.
+        options: more of `wheeld serve`.
     """
     folder.mkdir(parents=True, exist_ok=True)
     port = port or free_port()
     log = folder / "wheeld.log"
-    command = wheeld_command(folder / "data", port, fsync)
+    command = wheeld_command(folder / "data", port, fsync, options)
     with running(command, log, PYTHONPATH=str(ROOT)) as process:
         peer = Peer(name="wheeld", port=port, process=process, log=log)
         peer.wait("COUNT")

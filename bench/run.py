@@ -23,10 +23,10 @@ import click
 from bench import (
     figures_checkpoint,
     figures_cycle,
+    figures_growth,
     figures_herd,
     figures_lateness,
     figures_memory,
-    figures_restart,
     figures_schedule,
     figures_schedules,
     figures_wheel,
@@ -55,13 +55,13 @@ class Group:
 GROUPS: Final[dict[str, Group]] = {
     "schedule": Group(figures_schedule.run, "W1: far-future jobs a second, CPU a job"),
     "cycle": Group(figures_cycle.run, "W2: schedule, due, lease, acknowledge"),
-    "memory": Group(figures_memory.run, "W3: bytes a job"),
-    "restart": Group(figures_restart.run, "W3: a planned restart"),
+    "memory": Group(figures_memory.run, "W3: bytes a job; a start after a stop and after kill -9"),
     "lateness": Group(figures_lateness.run, "W4: from due to sent, at a steady rate"),
     "herd": Group(figures_herd.run, "W5: many jobs due in one millisecond, and a PING meanwhile"),
     "wheel": Group(
         figures_wheel.run, "W6: the timing wheel alone, beside a C heap, heapq and SortedKeyList"
     ),
+    "growth": Group(figures_growth.run, "W7: cost of an operation from 10,000 to 10 M timers"),
     "checkpoint": Group(figures_checkpoint.run, "what a checkpoint costs, and a start from one"),
     "schedules": Group(figures_schedules.run, "cron schedules: size, a midnight, a start, a day"),
 }
@@ -76,8 +76,10 @@ FULL: Final = Scale(
     steady_rates=(5_000, 50_000),
     herds=(100_000, 1_000_000),
     restart_jobs=1_000_000,
+    peer_jobs=1_000_000,
     wheel_rounds=3,
     wheel_timers=1_000_000,
+    growth_timers=(10_000, 100_000, 1_000_000, 10_000_000),
 )
 QUICK: Final = Scale(
     rounds=1,
@@ -90,8 +92,10 @@ QUICK: Final = Scale(
     steady_rates=(5_000, 50_000),
     herds=(100_000,),
     restart_jobs=300_000,
+    peer_jobs=300_000,
     wheel_rounds=1,
     wheel_timers=200_000,
+    growth_timers=(10_000, 100_000, 1_000_000),
 )
 
 
