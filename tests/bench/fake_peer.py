@@ -3,7 +3,7 @@
 import socket
 import threading
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import SimpleNamespace
@@ -23,10 +23,12 @@ class Fake:
     replies: Sequence[bytes]
     hold: bool = False
     got: list[bytes] = field(default_factory=list)
+    reached: threading.Event = field(default_factory=threading.Event)
 
     def serve(self, listener: socket.socket) -> None:
         connection, _ = listener.accept()
-        with connection:
+        self.reached.set()
+        with connection, suppress(ConnectionError):  # a generator that dies resets it
             connection.settimeout(PATIENCE_S)
             for reply in self.replies:
                 data = connection.recv(RECV_BYTES)

@@ -16,7 +16,7 @@ from bench.figures_schedule import FAR_MS, MANY_DEEP, SPAN_MS, schedule
 from bench.harness import BenchError
 from bench.loader import SOURCES, Report, compile_to, ended, finished, parse, run, running
 from bench.peers import has_beanstalkd, has_redis
-from tests.bench.fake_peer import Fake, faking
+from tests.bench.fake_peer import PATIENCE_S, Fake, faking
 
 JOBS = 5_000
 STORED = b"$10\r\n4294967296\r\n"
@@ -289,8 +289,10 @@ def test_it_is_compiled_once_and_again_when_a_source_has_changed(tmp_path, monke
 
 
 def test_a_generator_that_dies_is_an_error_and_not_a_figure():
-    with faking(Fake([], hold=True)) as server:
+    fake = Fake([], hold=True)
+    with faking(fake) as server:
         with running(server, seconds=60, producers=1, jobs=1) as process:
+            assert fake.reached.wait(PATIENCE_S)
             process.send_signal(signal.SIGKILL)
             with pytest.raises(BenchError):
                 finished(process, 1)
