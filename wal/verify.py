@@ -64,6 +64,8 @@ class Report:
     """All of it. ``refused`` is why a start would be refused; then there is no verdict.
 
     ``checkpoint_lsn`` and ``needed_segments`` say what a start would read; lsn 0 = no checkpoint.
+    ``spare_problem`` is why it could not fall back to the generation before, were the newest
+    checkpoint lost; empty = it could, or there is none.
     """
 
     path: str
@@ -77,11 +79,13 @@ class Report:
     marked_lsn: int
     verdict: Verdict | None
     refused: RefusedError | None
+    spare_problem: str = ""
 
     @property
     def damaged(self) -> bool:
-        """True when a start would be refused, or has to fall back to an older checkpoint."""
-        return self.refused is not None or any(one.problem for one in self.checkpoints)
+        """True when a start would be refused, or falls back to an older checkpoint, or could not."""
+        damaged = any(one.problem for one in self.checkpoints)
+        return self.refused is not None or damaged or bool(self.spare_problem)
 
     @property
     def records(self) -> int:
@@ -116,6 +120,7 @@ def _look(disk: Disk, path: str) -> Report:
     other: tuple[str, ...] = ()
     marked_lsn = 0
     verdict = refused = None
+    spare_problem = ""
     try:
         check_folder(disk, path, allow_network_fs=True)
         facts = read_directory(disk, path)
@@ -133,6 +138,7 @@ def _look(disk: Disk, path: str) -> Report:
         reader = Reader(disk, generations.segments, uuid=ident.uuid, settle=False)
         for _ in reader.chunks():
             pass
+        spare_problem = _spare_problem(disk, path, facts.manifest, generations, listing.segments)
         verdict, _ = judge(
             reader,
             mark.newest,
@@ -153,7 +159,43 @@ def _look(disk: Disk, path: str) -> Report:
         marked_lsn=marked_lsn,
         verdict=verdict,
         refused=refused,
+        spare_problem=spare_problem,
     )
+
+
+def _spare_problem(
+    disk: Disk,
+    path: str,
+    manifest: Manifest,
+    chosen: Generations,
+    segments: tuple[SegmentFile, ...],
+) -> str:
+    """Return why the generation before the chosen one is no use; empty: it is, or there is none.
+
+    No start looks at what only that one needs, until it is needed. Its part of the log is read
+    here, up to the first segment that the chosen one needs too.
+    """
+    if chosen.chosen is None:
+        return ""
+    newest = chosen.chosen.start_lsn
+    older = tuple(one for one in manifest.checkpoints if one.start_lsn < newest)
+    if not older and manifest.oldest_lsn > 1:
+        return ""
+    spare = Generations(disk, f"{path}/snap", replace(manifest, checkpoints=older), segments)
+    try:
+        for _ in spare.choose():
+            pass
+        first = chosen.segments[:1]
+        before = [one for one in spare.segments if one not in chosen.segments]
+        reader = Reader(disk, (*before, *first), uuid=manifest.uuid, settle=False)
+        for _ in reader.chunks():
+            pass
+    except RefusedError as refused:
+        return f"{refused.path}: {refused.detail}"
+    damage = reader.damage
+    if damage is None or damage.index == len(before):
+        return ""  # the verdict tells of damage in what the chosen one needs
+    return f"{before[damage.index].path} at offset {damage.offset}: {damage.detail}"
 
 
 def _checkpoints(disk: Disk, folder: str, manifest: Manifest) -> Iterator[CheckpointReport]:
@@ -316,6 +358,8 @@ def _summary(report: Report) -> list[str]:
         return ["Nothing could be read."]
     marked = f"Known durable up to lsn {grouped(report.marked_lsn)}."
     damaged = [one.name for one in report.checkpoints if one.problem]
+    if report.spare_problem:
+        damaged.append(f"the generation before cannot be fallen back to: {report.spare_problem}")
     found = f"DAMAGED: {', '.join(damaged)}" if damaged else "no damage"
     records = "1 record" if verdict.records == 1 else f"{grouped(verdict.records)} records"
     lines = [f"{records}, {found}. {marked}"]

@@ -380,6 +380,7 @@ def document(report: Report) -> dict[str, object]:
         },
         "checkpoint_lsn": report.checkpoint_lsn,
         "needed_segments": report.needed_segments,
+        "spare_problem": report.spare_problem or None,
         "checkpoints": [
             {
                 "name": one.name,

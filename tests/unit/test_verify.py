@@ -2,6 +2,7 @@
 
 import pytest
 
+from tests.lives import segments, with_two_generations
 from tests.logkit import DATA, SEGMENT_BYTES, History, Server, open_, replayed
 from tests.simdisk import SimDisk
 from wal.disk import RealDisk
@@ -111,6 +112,24 @@ def test_a_damaged_slot_of_mark_and_a_missing_ident_are_told():
     report = untouched(disk)
     assert report.damaged
     assert "IDENT: it is missing" in as_text(report)
+
+
+@pytest.mark.parametrize("how", ["missing", "short", "damaged"])
+def test_the_log_that_only_the_generation_before_needs_is_looked_at_too(how):
+    """No start reads it, until the newest checkpoint is damaged: then it is too late to learn."""
+    disk, _ = with_two_generations()
+    assert not untouched(disk).damaged
+    first = segments(disk)[0]
+    if how == "missing":
+        disk.unlink(first)
+    elif how == "short":
+        disk.resize(first, 4096)
+    else:
+        disk.flip(first, 5000 * 8)
+    report = untouched(disk)
+    assert report.damaged
+    assert report.refused is None
+    assert "the generation before cannot be fallen back to: /data/wal/" in as_text(report)
 
 
 def test_it_may_run_beside_a_server_and_says_so(tmp_path):
