@@ -29,6 +29,7 @@ class Life:
         wall_ms=WALL_MS,
         segment_bytes=SEGMENT_BYTES,
         salt_seed=7,
+        uuid=UUID,
     ):
         self.disk = disk or RealDisk()
         self.wall_ms = wall_ms
@@ -37,7 +38,7 @@ class Life:
             disk=self.disk,
             fsync=fsync,
             wall_ms=wall_ms,
-            new_uuid=UUID,
+            new_uuid=uuid,
             segment_bytes=segment_bytes,
         )
         self.core = Core(

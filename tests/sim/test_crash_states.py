@@ -81,6 +81,7 @@ class Log:
             self.look_again(disk.crashed(0), history)
 
     def look_again(self, disk, history):
+        assert not verify(disk, DATA).damaged
         life = Life(disk, copied(history), self.fsync)
         assert not [path for path in disk.files() if path.endswith(".tmp")]
         life.log.close()

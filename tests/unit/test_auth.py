@@ -4,6 +4,8 @@ import hashlib
 import os
 import stat
 import threading
+from collections import Counter
+from dataclasses import fields
 
 import pytest
 from hypothesis import given
@@ -237,3 +239,48 @@ def test_role_without_globs_is_for_all_handlers():
 def test_token_needs_all_its_random_bytes():
     with pytest.raises(ValueError, match="32 random bytes"):
         mint("ann", Role.ADMIN, (), bytes(16))
+
+
+def test_every_flipped_bit_of_a_file_is_refused_or_changes_one_word_of_one_token():
+    """The file is for people to edit, so no checksum covers it; what a bit can do is bounded.
+
+    It never makes another role, nor a token more, nor a hash that anybody knows the secret of. It
+    may change one of name, handlers, hash and times, or turn a line into a comment: harmless to
+    what is stored, and shown by `wheeld token list`. (A time of expiry may become a later one.)
+    """
+    text = (
+        "# who may do what\n"
+        f"ann worker:mail.*,pay {DIGEST} created=2026-12-24T09:00:00Z\n"
+        f"bob viewer {'0' * 64} expires=2027-01-01T00:00:00Z\n"
+        "carol producer cert\n"
+    ).encode()
+    whole = parse_tokens(text.decode(), "t").lines
+    seen: Counter[str] = Counter()
+    for bit in range(8 * len(text)):
+        changed = bytearray(text)
+        changed[bit // 8] ^= 1 << bit % 8
+        try:
+            lines = parse_tokens(changed.decode(), "t").lines
+        except UnicodeDecodeError:
+            seen["refused"] += 1  # read_tokens makes a TokenFileError of it
+            continue
+        except TokenFileError as error:
+            assert "line " in str(error)
+            seen["refused"] += 1
+            continue
+        if len(lines) < len(whole):
+            assert set(lines) < set(whole)
+            seen["a line less"] += 1
+            continue
+        changes = [
+            one.name
+            for old, new in zip(whole, lines, strict=True)
+            for one in fields(old)
+            if getattr(old, one.name) != getattr(new, one.name)
+        ]
+        assert len(changes) <= 1
+        seen[changes[0] if changes else "the comment"] += 1
+    assert seen["refused"] > seen.total() // 2
+    assert seen["the comment"] <= 8 * text.index(b"\n")
+    one_word = {"name", "globs", "digest", "created_ms", "expires_ms"}
+    assert set(seen) == {"refused", "a line less", "the comment"} | one_word
