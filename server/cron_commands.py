@@ -43,7 +43,8 @@ TOKEN_BYTES_MAX: Final = 64
 DATE_BYTES_MAX: Final = 64
 RUN_BYTES_MAX: Final = 240
 PAGE: Final = 50
-PAGE_MAX: Final = 100  # rows that are made in 2 ms or so
+PAGE_MAX: Final = 200  # of schedules, as of jobs: rows that are made in 2 ms or so
+RUNS_PAGE_MAX: Final = 100  # of runs, each with its text
 NEXT: Final = 5
 NEXT_MAX: Final = 100
 NOW: Final = Moment(ms=0, from_now=True)
@@ -75,7 +76,7 @@ SUBCOMMANDS: Final[dict[str, tuple[str, str]]] = {
     "PAUSE": ("name [NOTE text]", "Let no run begin."),
     "RESUME": ("name", "Let runs begin again."),
     "TRIGGER": ("name [AT when] [FORCE] [ONCE token]", "Make a run by hand."),
-    "LIST": ("[PREFIX p] [COUNT n] [CURSOR c]", "List schedules by name, page by page."),
+    "LIST": ("[PREFIX p] [DAG name] [COUNT n] [CURSOR c]", "List schedules by name, by pages."),
     "NEXT": ("name [COUNT n]", "Show when a schedule fires next."),
     "EXPLAIN": (
         "rule [TZ z] [FROM when] [COUNT n] [DST d] [NAME n]",
@@ -203,6 +204,7 @@ class CronCommands:
             words,
             {
                 "PREFIX": lambda words: words.text("PREFIX", NAME_BYTES_MAX),
+                "DAG": lambda words: words.text("DAG", NAME_BYTES_MAX),
                 "COUNT": lambda words: words.number("COUNT", 1, PAGE_MAX),
                 "CURSOR": _name_cursor,
             },
@@ -211,9 +213,10 @@ class CronCommands:
             str(given.get("PREFIX", "")),
             str(given.get("CURSOR", "")),
             _number(given, "COUNT", PAGE),
+            str(given.get("DAG", "")),
         )
         # A name may be "0" or look like a number; the sign keeps it apart from the end.
-        cursor = f"+{rows[-1].definition.name}" if more else LAST_PAGE
+        cursor = f"+{rows[-1].name}" if more else LAST_PAGE
         return [cursor, [schedule_row(row) for row in rows]]
 
     # ---------------------------------------------------------------- its times
@@ -320,7 +323,7 @@ class CronCommands:
             words,
             {
                 "DATE": lambda words: words.text("DATE", DATE_BYTES_MAX),
-                "COUNT": lambda words: words.number("COUNT", 1, PAGE_MAX),
+                "COUNT": lambda words: words.number("COUNT", 1, RUNS_PAGE_MAX),
                 "CURSOR": lambda words: words.number("CURSOR"),
             },
         )

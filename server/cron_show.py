@@ -6,7 +6,7 @@ from wheel.engine.dag import AfterRule
 from wheel.engine.dates import Date
 from wheel.engine.definition import CatchUp, Definition, Overlap
 from wheel.engine.records import Backoff, Policy
-from wheel.engine.shown import Row, RunRow
+from wheel.engine.shown import Brief, Row, RunRow
 from wheel.wire import Answer
 
 
@@ -48,7 +48,7 @@ def definition_of(spec: Spec, now_ms: int) -> Definition:
 def schedule_map(row: Row) -> dict[str, Answer]:
     """Return the map of CRON GET; nil is what was not said or is not known."""
     return {
-        **schedule_row(row),
+        **_brief_map(row.definition, row),
         "due_ms": row.fire_ms,
         "served": "yes" if row.served else "never",
         "running": row.active,
@@ -71,19 +71,22 @@ def schedule_map(row: Row) -> dict[str, Answer]:
     }
 
 
-def schedule_row(row: Row) -> dict[str, Answer]:
+def schedule_row(row: Brief) -> dict[str, Answer]:
     """Return one map of CRON LIST: what one wants to see of many."""
-    definition = row.definition
+    return _brief_map(row, row)
+
+
+def _brief_map(what: Brief | Definition, row: Brief | Row) -> dict[str, Answer]:
     return {
-        "name": definition.name,
+        "name": what.name,
         "version": row.version,
         "state": row.state,
         "next_ms": row.next_ms,
-        "rule": definition.rule,
-        "tz": definition.tz,
-        "handler": definition.handler,
-        "dag": definition.dag or None,
-        "after": list(definition.after),
+        "rule": what.rule,
+        "tz": what.tz,
+        "handler": what.handler,
+        "dag": what.dag or None,
+        "after": list(what.after),
     }
 
 

@@ -442,9 +442,9 @@ def schedule(name: str) -> Schedule:
     return default_client().schedule(name)
 
 
-def schedules(prefix: str = "") -> Iterator[Schedule]:
+def schedules(prefix: str = "", *, dag: str = "") -> Iterator[Schedule]:
     """Yield schedules, with the default client; see ``Client.schedules``."""
-    return default_client().schedules(prefix)
+    return default_client().schedules(prefix, dag=dag)
 
 
 def apply(*definitions: Definition | Iterable[Definition], dry_run: bool = False) -> list[Applied]:

@@ -29,7 +29,8 @@ Word: TypeAlias = bytes | str | int
 Label: TypeAlias = calendar_date | str
 Verdict: TypeAlias = Literal["succeeded", "failed"]
 
-PAGE: Final = 100
+PAGE: Final = 200
+RUNS_PAGE: Final = 100
 NEXT_MAX: Final = 100
 
 
@@ -242,7 +243,7 @@ class Schedule:
         only: list[Word] = [] if date is None else ["DATE", label_text(date)]
         cursor = "0"
         while True:
-            page = array(self._ask("RUNS", *only, "COUNT", PAGE, "CURSOR", cursor), 2)
+            page = array(self._ask("RUNS", *only, "COUNT", RUNS_PAGE, "CURSOR", cursor), 2)
             yield from map(_run, array(page[1]))
             cursor = text(page[0])
             if cursor == "0":
@@ -394,9 +395,15 @@ class Recurring:
             raise not_found(name)
         return _schedule(self, fields(reply))
 
-    def schedules(self, prefix: str = "") -> Iterator[Schedule]:
-        """Yield every schedule whose name begins with ``prefix``, by name, asking page by page."""
+    def schedules(self, prefix: str = "", *, dag: str = "") -> Iterator[Schedule]:
+        """Yield schedules by name, asking page by page.
+
+        Args:
+            prefix: of their names.
+            dag: only those of this graph; "" = all.
+        """
         only: list[Word] = [] if not prefix else ["PREFIX", prefix]
+        only += ["DAG", dag] if dag else []
         cursor = "0"
         while True:
             page = array(self.execute("CRON", "LIST", *only, "COUNT", PAGE, "CURSOR", cursor), 2)

@@ -12,7 +12,7 @@ from wheel.cron import compile_rule
 from wheel.engine.definition import Definition, ScheduleError
 from wheel.engine.facts import Session
 from wheel.engine.scheduler import Scheduler
-from wheel.engine.shown import Upcoming
+from wheel.engine.shown import Brief, Upcoming
 from wheel.errors import (
     Conflict,
     CoreError,
@@ -43,11 +43,18 @@ def shown(name):
     )  # fmt: skip
 
 
+def brief(name):
+    return Brief(
+        name=name, version=3, state="active", next_ms=5, rule="@daily", tz="UTC", handler="h",
+        dag="", after=(),
+    )  # fmt: skip
+
+
 @pytest.fixture
 def scheduler() -> Mock:
     made = Mock(spec=Scheduler)
     made.set.return_value = (1, "created", 5)
-    made.page.return_value = ([shown("a"), shown("0")], True)
+    made.page.return_value = ([brief("a"), brief("0")], True)
     made.upcoming.return_value = Upcoming(compile_rule("@daily"), None, 0, None, None)
     made.axis_offset_ms.return_value = 7
     made.exists.return_value = True
@@ -97,9 +104,9 @@ CALLS = [
         (DAILY,),
         {"if_version": 2, "dry": True, "actor": "ada"},
     ),
-    ("LIST", "page", ("", "", 50), {}),
-    ("LIST PREFIX p COUNT 9 CURSOR +0", "page", ("p", "0", 9), {}),
-    ("LIST CURSOR 0", "page", ("", "", 50), {}),
+    ("LIST", "page", ("", "", 50, ""), {}),
+    ("LIST PREFIX p DAG d COUNT 9 CURSOR +0", "page", ("p", "0", 9, "d"), {}),
+    ("LIST CURSOR 0", "page", ("", "", 50, ""), {}),
     ("MARK n@a succeeded", "mark", ("n@a",), {"succeeded": True, "note": "", "actor": "ada"}),
     ("MARK n@a FAILED NOTE x", "mark", ("n@a",), {"succeeded": False, "note": "x", "actor": "ada"}),
     ("RUNS a", "runs", ("a",), {"label": "", "count": 50, "before": 0}),
@@ -168,7 +175,7 @@ def test_a_cursor_is_told_from_the_end_whatever_the_name(cron, scheduler):
     assert (cursor, len(rows)) == ("+0", 2)
     scheduler.page.return_value = ([], False)
     assert cron(f"LIST CURSOR {cursor}") == ["0", []]
-    assert scheduler.page.call_args.args == ("", "0", 50)
+    assert scheduler.page.call_args.args == ("", "0", 50, "")
 
 
 REFUSED = [
@@ -180,7 +187,7 @@ REFUSED = [
     ("DEL a FORCED", "SYNTAX", 'option "FORCED" of CRON DEL', "do you mean FORCE?"),
     ("TRIGGER a AT 2027-01-15T08:00", "NAIVE_TIME", 'AT "2027-01-15T08:00"', "T08:00Z"),
     ("TRIGGER a FORCE FORCE", "SYNTAX", "option FORCE", "given twice"),
-    ("LIST COUNT 101", "LIMIT", "COUNT 101", "1..100"),
+    ("LIST COUNT 201", "LIMIT", "COUNT 201", "1..200"),
     ("LIST CURSOR 17", "SYNTAX", 'CURSOR "17"', "begin with 0"),
     ("NEXT a COUNT 101", "LIMIT", "COUNT 101", "1..100"),
     ("BACKFILL a 2027-01-15 now", "NAIVE_TIME", 'from "2027-01-15"', "T00:00Z"),

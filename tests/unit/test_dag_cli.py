@@ -43,9 +43,11 @@ def server(monkeypatch):
 
 def run(server, *argv, replies=(), status=0):
     """Run a command on a server with ENTRIES; return what it asked behind the list."""
-    server.replies["CRON"] = [["0", ENTRIES], *replies]
+    listed = ENTRIES if argv[0] == "list" else [one for one in ENTRIES if one["dag"] == argv[1]]
+    server.replies["CRON"] = [["0", listed], *replies]
     server.asked.clear()
     assert wheeld.main(["dag", *argv]) == status
+    assert ("DAG" in server.asked[1]) == (argv[0] != "list"), "only the graph's are asked for"
     return [words[1:] for words in server.asked[2:]]
 
 

@@ -432,7 +432,7 @@ def test_o15_setting_the_same_again_changes_nothing_and_keeps_what_was_counted(
     assert world.core.lsn() == lsn
     assert world.scheduler.get("s") == before
     assert (before.runs, before.succeeded, before.version) == (1, 1, 1)
-    assert [row.definition.name for row in world.scheduler.page("", "", 10)[0]] == ["s"]
+    assert [row.name for row in world.scheduler.page("", "", 10)[0]] == ["s"]
 
 
 def test_o16_another_rule_takes_back_what_waits_and_begins_from_now(world: Clockwork) -> None:
@@ -659,7 +659,7 @@ def test_pages_of_the_list_are_by_name_and_look_at_no_more_than_they_show(
         rows, more = world.scheduler.page("b.", after, 7)
         assert seen <= 8
         seen = 0
-        found += [row.definition.name for row in rows]
+        found += [row.name for row in rows]
         if not more:
             break
         after = found[-1]

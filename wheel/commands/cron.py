@@ -205,13 +205,14 @@ def read_backoff(text: str) -> Backoff:
 
 @cron_group.command("list", epilog=LIST_EPILOG, context_settings=CONTEXT)
 @click.argument("prefix", default="")
+@click.option("--dag", default="", metavar="NAME", help="Only those of this graph.")
 @click.option("--limit", type=click.IntRange(1), default=50, show_default=True, help="Most rows.")
 @url_option
 @json_option
-def list_command(prefix: str, *, limit: int, url: str | None, as_json: bool) -> None:
+def list_command(prefix: str, *, dag: str, limit: int, url: str | None, as_json: bool) -> None:
     """List schedules by name, those that begin with PREFIX."""
     with Client(url) as client:
-        found = list(islice(client.schedules(prefix), limit + 1))
+        found = list(islice(client.schedules(prefix, dag=dag), limit + 1))
     more = len(found) > limit
     found = found[:limit]
     if as_json:

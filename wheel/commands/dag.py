@@ -242,7 +242,7 @@ def load(client: Client, name: str) -> Graph:
     Raises:
         NotFound: no schedule is shown under this name.
     """
-    tasks = {entry.name: entry for entry in client.schedules() if entry.dag == name}
+    tasks = {entry.name: entry for entry in client.schedules(dag=name)}
     if not tasks:
         raise NotFound(f"no graph {name!r}; `wheeld dag list` shows those that there are")
     after = {task: entry.after for task, entry in tasks.items()}

@@ -296,6 +296,12 @@ class Template(NamedTuple):
     prefix: bytes
     suffix: bytes
 
+    @property
+    def handler(self) -> str:
+        """The handler's name: the suffix begins with it."""
+        (size,) = _U16.unpack_from(self.suffix)
+        return self.suffix[_U16.size : _U16.size + size].decode()
+
     def created(self, due_ms: int, flags: int, owner: bytes) -> bytes:
         """Return the CREATED record of one run."""
         size = len(self.prefix) + len(owner) + len(self.suffix) + 2

@@ -335,10 +335,11 @@ class Runner:
 
     def _make(self, change: Change, entry: Entry, run: Run, *, in_row: bool) -> None:
         change.make(entry, run)
-        entry.runs += 1
+        repeat = tag_parts(run.tag)[1]
+        entry.runs += not repeat  # made anew, it is the same run
         if not run.tag:
             entry.dropping = False
-        if entry.runs == entry.settings.max_runs:
+        if not repeat and entry.runs == entry.settings.max_runs:
             self.dependencies.note(entry.name)  # no run of it is to come any more
         if entry.linked:
             phase = Phase.HELD if run.stands is Stands.HELD else Phase.RUNNING

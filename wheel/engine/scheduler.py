@@ -8,6 +8,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final, Protocol
 
+from wheel.engine.bounds import require_fire
 from wheel.engine.byhand import ByHand
 from wheel.engine.catchup import Gap
 from wheel.engine.change import DEFINITION, HISTORY, ONCE, PLAN, STATE, Change
@@ -30,7 +31,7 @@ from wheel.engine.planner import Core as PlannerCore
 from wheel.engine.planner import Planner, Turn
 from wheel.engine.runner import Event, Span
 from wheel.engine.runs import Outcome, Stands
-from wheel.engine.shown import Row, RunRow, Set, Shown, Upcoming
+from wheel.engine.shown import Brief, Row, RunRow, Set, Shown, Upcoming
 from wheel.engine.tokens import Tokens
 from wheel.zones import zone
 
@@ -204,16 +205,17 @@ class Scheduler(ByHand):
         """
         return self._shown.row(self.planner.entry(name))
 
-    def page(self, prefix: str, after: str, count: int) -> tuple[list[Row], bool]:
-        """Return schedules by name, and whether there are more.
+    def page(self, prefix: str, after: str, count: int, dag: str = "") -> tuple[list[Brief], bool]:
+        """Return schedules by name, and whether there are more; looks at no others.
 
         Args:
             prefix: of their names.
             after: the name behind which to begin; "" = at the beginning.
             count: at most.
+            dag: only those that are shown under this name; "" = all.
         """
-        found = self.planner.store.page(prefix, after, count + 1)
-        return [self._shown.row(entry) for entry in found[:count]], len(found) > count
+        found = self.planner.store.page(prefix, after, count + 1, dag)
+        return [self._shown.brief(entry) for entry in found[:count]], len(found) > count
 
     def upcoming(self, name: str) -> Upcoming:
         """Return by what a schedule's next times are found.
@@ -335,9 +337,10 @@ class Scheduler(ByHand):
                 f"handler {definition.handler!r} is served by nobody, and --strict-handlers is "
                 "set; start a worker for it first",
             )
-        if settings.has_rule and (old is None or _new_rule(old.settings, settings)):
+        if old is None or _new_rule(old.settings, settings) or _new_end(old.settings, settings):
             rule = Entry(name, settings, version=1, since_ms=0).compiled
-            rule.require_fire(_begin_ms(settings, times))
+            runs = 0 if old is None else old.runs
+            require_fire(rule, settings, _begin_ms(settings, times), runs)
         planner.graph.check(name, settings.after, known=lambda other: dry or self.exists(other))
         shown = Entry(name, settings, version=1, since_ms=0)
         ups = [up for up in map(planner.store.get, settings.after) if up is not None]
@@ -409,6 +412,8 @@ class Scheduler(ByHand):
                 entry.extra = changed_extra(entry.extra, plan=None)
                 change.drop(PLAN, entry.name.encode())
                 self._abandon(change, entry)
+            planner.store.group(entry, old.dag, settings.dag)
+            change.undone_by(lambda: planner.store.group(entry, settings.dag, old.dag))
             entry.settings = settings
             entry.version += 1
             if is_new_rule or old.date != settings.date:
@@ -557,6 +562,11 @@ def _new_rule(old: Settings, new: Settings) -> bool:
     """Return whether another definition has other nominal times."""
     names = ("rule", "tz", "dst", "start_ms")
     return any(getattr(old, name) != getattr(new, name) for name in names)
+
+
+def _new_end(old: Settings, new: Settings) -> bool:
+    """Return whether another definition ends at another time, or after more or fewer runs."""
+    return (old.end_ms, old.max_runs) != (new.end_ms, new.max_runs)
 
 
 def _begin_ms(settings: Settings, times: Times) -> int:

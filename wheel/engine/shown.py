@@ -9,7 +9,7 @@ from wheel.engine.byhand import unit_of
 from wheel.engine.change import DEFINITION
 from wheel.engine.dag import State as Judged
 from wheel.engine.dates import Date
-from wheel.engine.definition import Definition, Kept, read_definition, read_kept
+from wheel.engine.definition import Definition, Kept, read_definition, read_kept, read_template
 from wheel.engine.entries import Entry
 from wheel.engine.planner import Planner
 from wheel.engine.runs import Run, Stands, run_id
@@ -105,6 +105,21 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Brief:
+    """What is shown of one of many schedules; as in ``Row`` and its definition."""
+
+    name: str
+    version: int
+    state: str
+    next_ms: int | None
+    rule: str
+    tz: str
+    handler: str
+    dag: str
+    after: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RunRow:
     """A run, or nominal times that were dropped in a row, as it is shown.
 
@@ -146,6 +161,13 @@ class RunRow:
     actor: str
 
 
+def state_of(entry: Entry) -> str:
+    """Return ``active``, ``paused`` or ``ended``."""
+    if entry.paused:
+        return "paused"
+    return "ended" if entry.settings.has_rule and entry.next_ms is None else "active"
+
+
 class Shown:
     """Looks at schedules and their runs."""
 
@@ -159,19 +181,33 @@ class Shown:
         assert blob is not None, name
         return read_kept(blob)
 
+    def brief(self, entry: Entry) -> Brief:
+        """Return what is shown of a schedule among many: without decoding its payload."""
+        blob = self._core.table_get(DEFINITION, entry.name.encode())
+        assert blob is not None, entry.name
+        settings = entry.settings
+        return Brief(
+            name=entry.name,
+            version=entry.version,
+            state=state_of(entry),
+            next_ms=entry.next_ms,
+            rule=settings.rule,
+            tz=settings.tz,
+            handler=read_template(blob).handler,
+            dag=settings.dag,
+            after=settings.after,
+        )
+
     def row(self, entry: Entry) -> Row:
         """Return a schedule, as it is shown."""
         kept, extra = self.kept(entry.name), entry.extra
         definition = read_definition(entry.name, kept, entry.settings)
         stands = [run.stands for run in entry.all_live()]
         plan = extra.plan
-        state = "paused" if entry.paused else "active"
-        if entry.settings.has_rule and entry.next_ms is None and not entry.paused:
-            state = "ended"
         return Row(
             definition=definition,
             version=entry.version,
-            state=state,
+            state=state_of(entry),
             zone=entry.settings.zone,
             next_ms=entry.next_ms,
             fire_ms=entry.fire_ms,

@@ -146,7 +146,8 @@ class Store:
     Invariants:
         1. An entry stands in the list of its axis iff it has a time, and is not paused; under
            ``(listed_ms, name)``.
-        2. ``jobs`` has exactly the live runs that were submitted, orphans included.
+        2. An entry stands among those of the graph that its settings name.
+        3. ``jobs`` has exactly the live runs that were submitted, orphans included.
     """
 
     def __init__(self) -> None:
@@ -155,6 +156,7 @@ class Store:
         self.settings = SettingsPool()
         self.going: dict[str, Going] = {}
         self._by_name: Names = SortedDict()
+        self._by_dag: dict[str, Names] = {}
         self._times: tuple[Moments, Moments] = (
             SortedKeyList(key=_time_key),
             SortedKeyList(key=_time_key),
@@ -171,30 +173,46 @@ class Store:
         """Yield every schedule; for a restart and for tests."""
         return iter(self._by_name.values())
 
-    def page(self, prefix: str, after: str, count: int) -> list[Entry]:
+    def page(self, prefix: str, after: str, count: int, dag: str = "") -> list[Entry]:
         """Return the first schedules behind a name, by name.
 
         Args:
             prefix: of their names.
             after: the name behind which to begin; "" = at the beginning.
-            count: at most.
+            count: at most; no more are looked at.
+            dag: only those that are shown under this name; "" = all.
         """
+        entries = self._by_dag.get(dag) if dag else self._by_name
+        if entries is None:
+            return []
         first = max(prefix, after)
-        names = self._by_name.irange(first, None, inclusive=(first != after, True))
+        names = entries.irange(first, None, inclusive=(first != after, True))
         found = list(islice(names, count))
-        return [self._by_name[name] for name in found if name.startswith(prefix)]
+        return [entries[name] for name in found if name.startswith(prefix)]
+
+    def group(self, entry: Entry, old: str, new: str) -> None:
+        """Show a schedule under another name of a graph; "" = under none."""
+        entries = self._by_dag.get(old)
+        if old and entries is not None:
+            del entries[entry.name]
+            if not len(entries):
+                del self._by_dag[old]
+        if new:
+            self._by_dag.setdefault(new, SortedDict())[entry.name] = entry
 
     # ---------------------------------------------------------------- changes
 
     def add(self, entry: Entry) -> None:
         """Take in a new schedule."""
         self._by_name[entry.name] = entry
+        self.group(entry, "", entry.settings.dag)
         self.place(entry)
 
     def remove(self, entry: Entry) -> None:
         """Forget a schedule; its live runs are orphans."""
         self.unlist(entry)
         del self._by_name[entry.name]
+        self.group(entry, entry.settings.dag, "")
         for run in entry.all_live():
             self.orphans.setdefault(run.name, {})[run.key] = run
             self.jobs[run.job_id] = (None, run)
@@ -336,6 +354,8 @@ class Store:
             if plan is not None:
                 entry.set_plan(Plan(times=plans[name], done=plan.done, active=plan.active))
         self._by_name.update(entries)
+        for entry in entries.values():
+            self.group(entry, "", entry.settings.dag)
         yield
         for rel in (False, True):
             due = [
