@@ -32,7 +32,7 @@ from server.cron_commands import CronCommands
 from server.door import Door
 from server.keeper import Keeper, Room
 from server.notify import Notifier
-from server.planner import Schedules
+from server.planner import Schedules, warm_up
 from server.refusals import ERRORS, EXIT_FAILED, EXIT_IO, EXIT_OK, refusal
 from server.replay import rel_now_ms, replay
 from server.settings import Fsync, Settings, jobs_max
@@ -134,6 +134,7 @@ class Daemon:
             segment_bytes=settings.segment_bytes,
         )
         try:
+            warm_up()
             self._door.open()
             return await self._run_store(store)
         finally:

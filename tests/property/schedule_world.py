@@ -167,9 +167,6 @@ class World:
     def rerun(self, name: str, label: str, *, downstream: bool) -> None:
         ids = self.scheduler.rerun(name, label, downstream=downstream)
         for run_id in ids:
-            made, _, tag = parse_run_id(run_id)
-            if made in self.bases and tag:
-                self.bases[made].forced += 1
             self.fate(run_id, "made")
         self.turn()
 

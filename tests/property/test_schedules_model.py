@@ -9,7 +9,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from tests.property.schedule_world import HANDLER, World
 from wheel.engine.dates import Date
 from wheel.engine.definition import CatchUp, Definition, Overlap, ScheduleError
-from wheel.errors import InvalidRequest, WheeldError
+from wheel.errors import CronSyntaxError, InvalidRequest, WheeldError
 
 NAMES = ("a", "b", "c", "d")
 RULES = ("*/10 * * * *", "*/20 * * * *", "5 * * * *", "@every 7m", "@every 15m/1m")
@@ -54,8 +54,14 @@ class Machine(RuleBasedStateMachine):
 
     @rule(definition=definitions())
     def set(self, definition: Definition) -> None:
-        if all(map(self.there, definition.after)):
+        if not all(map(self.there, definition.after)):
+            return
+        try:
             self.world.set(definition)
+        except CronSyntaxError as error:  # it has had all the runs that it may have
+            assert error.reason.startswith("never_fires"), error
+            assert definition.max_runs is not None
+            assert self.world.entry(definition.name).runs >= definition.max_runs
 
     @rule(name=names)
     def delete(self, name: str) -> None:

@@ -341,6 +341,30 @@ def test_a_trigger_that_is_repeated_with_its_token_makes_one_run(world):
 # ---------------------------------------------------------------- what is told
 
 
+def test_why_a_worker_was_asked_to_stop_is_known_after_a_crash_and_forgotten_at_the_end(world):
+    world.cron("SET n", "* * * * *", "h", "{}", "OVERLAP", "cancel_running")
+    world.advance(MINUTE_MS)
+    [job] = world.lease("h")
+    world.advance(MINUTE_MS)  # the next run asks this one to stop, and waits
+    world.down(SECOND_MS)
+    assert world.ask("FAIL", world.receipt_of(job)) == "CANCELLED"
+    told = {run["run"]: (run["outcome"], run["reason"]) for run in world.runs("n")}
+    assert told[world.run_id_of(job)] == ("cancelled", "overlap")
+    assert [world.nominal_of(job) for job in world.lease("h")] == [at("8:02")]
+    entry = world.scheduling.scheduler.planner.store.get("n")
+    assert entry.extra.asked == ()
+
+
+def test_a_run_that_succeeds_though_it_was_asked_to_stop_gives_no_reason(world):
+    world.cron("SET n", "* * * * *", "h", "{}", "OVERLAP", "cancel_running")
+    world.advance(MINUTE_MS)
+    [job] = world.lease("h")
+    world.advance(MINUTE_MS)
+    assert world.ack([job]) == ["OK"]
+    told = {run["run"]: (run["outcome"], run["reason"]) for run in world.runs("n")}
+    assert told[world.run_id_of(job)] == ("succeeded", None)
+
+
 def test_a_failed_run_keeps_its_code_and_the_last_four_kibibytes_of_its_output(world):
     output = "".join(f"line {i:4}\n" for i in range(500))[-4096:]
     world.cron("SET n", "* * * * *", "h", "{}", "RETRIES", 0)

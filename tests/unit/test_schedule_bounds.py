@@ -27,22 +27,22 @@ NEVER = [
     (
         ("0 9 * * 1", "END", "2027-01-18T08:59:59Z"),
         (
-            "END 2027-01-18T08:59:59Z: never_fires: the rule '0 9 * * 1' has no time up to then, its "
-            "next is 2027-01-18T09:00:00Z; write that or a later one"
+            "END 2027-01-18T08:59:59Z: never_fires: the rule '0 9 * * 1' has no time up to then, "
+            "its next is 2027-01-18T09:00:00Z; write that or a later one"
         ),
     ),
     (
         ("0 9 * * *", "END", "2026-01-01T00:00:00Z"),
         (
-            "END 2026-01-01T00:00:00Z: never_fires: the rule '0 9 * * *' has no time up to then, its "
-            "next is 2027-01-15T09:00:00Z; write that or a later one"
+            "END 2026-01-01T00:00:00Z: never_fires: the rule '0 9 * * *' has no time up to then, "
+            "its next is 2027-01-15T09:00:00Z; write that or a later one"
         ),
     ),
     (
         ("0 9 1 1 *", "START", "2027-02-01T00:00:00Z", "END", "2027-12-31T00:00:00Z"),
         (
-            "END 2027-12-31T00:00:00Z: never_fires: the rule '0 9 1 1 *' has no time up to then, its "
-            "next is 2028-01-01T09:00:00Z; write that or a later one"
+            "END 2027-12-31T00:00:00Z: never_fires: the rule '0 9 1 1 *' has no time up to then, "
+            "its next is 2028-01-01T09:00:00Z; write that or a later one"
         ),
     ),
     (
@@ -55,8 +55,8 @@ NEVER = [
     (
         ("@at 2028-01-01T00:00:00Z", "START", "2028-01-01T00:00:00.001Z"),
         (
-            "START 2028-01-01T00:00:00.001Z: never_fires: the rule '@at 2028-01-01T00:00:00Z' has no "
-            "time from then on; write 2028-01-01T00:00:00Z or earlier"
+            "START 2028-01-01T00:00:00.001Z: never_fires: the rule '@at 2028-01-01T00:00:00Z' has "
+            "no time from then on; write 2028-01-01T00:00:00Z or earlier"
         ),
     ),
     (

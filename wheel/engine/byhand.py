@@ -300,7 +300,7 @@ class ByHand:
         """Return the record of a run to be marked; a live one that was not handed out ends."""
         nominal_ms, tag = key
         if live is not None:
-            if not change.cancel_waiting(live, "marked"):
+            if not change.cancel_waiting(live):
                 raise ScheduleError(
                     "CONFLICT", f"run {live.id!r} is being run; wait until it is over, or CANCEL it"
                 )

@@ -160,21 +160,20 @@ class Change:
             self._released[run] = entry
             self.bytes += 40
 
-    def cancel(self, run: Run, why: str) -> bool:
+    def cancel(self, run: Run) -> bool:
         """Cancel a run; if it was handed out, ask its worker to stop. False: it is not there."""
         state = self._core.job_state(run.job_id)
         if state not in WAITS and state != State.LEASED:
             return False
-        run.why = why
         self._released.pop(run, None)
         if run not in self._cancelled:
             self._cancelled[run] = None
             self.bytes += 24
         return True
 
-    def cancel_waiting(self, run: Run, why: str) -> bool:
+    def cancel_waiting(self, run: Run) -> bool:
         """Cancel a run that was not handed out."""
-        return self._core.job_state(run.job_id) in WAITS and self.cancel(run, why)
+        return self._core.job_state(run.job_id) in WAITS and self.cancel(run)
 
     def close(self, job_id: int) -> None:
         """Note that the end of an owned job was seen."""

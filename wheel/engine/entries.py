@@ -71,6 +71,7 @@ class ExtraChanges(TypedDict, total=False):
     plan: Plan | None
     repeats: tuple[tuple[int, str, int], ...]
     filled: tuple[tuple[int, int], ...]
+    asked: tuple[tuple[int, str, str], ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,6 +88,8 @@ class Extra:
         repeats: nominal time, tag of the run repeated, and how often it was.
         filled: stretches [first, last] whose runs were made before, by a backfill or by a rule that
             is not in force any more; a run of theirs that is in no record is gone from the history.
+        asked: handed out runs whose worker was asked to stop: nominal time, tag, and the reason
+            that their record will give.
     """
 
     paused_ms: int = 0
@@ -97,6 +100,7 @@ class Extra:
     plan: Plan | None = None
     repeats: tuple[tuple[int, str, int], ...] = ()
     filled: tuple[tuple[int, int], ...] = ()
+    asked: tuple[tuple[int, str, str], ...] = ()
 
 
 NOTHING: Final = Extra()
@@ -264,6 +268,20 @@ class Entry:
         plan = self.extra.plan
         return plan is not None and not run.tag and run.nominal_ms in plan.times[: plan.done]
 
+    def why(self, run: Run) -> str:
+        """Return the reason for which a run's worker was asked to stop; "" = it was not."""
+        return next((why for *key, why in self.extra.asked if tuple(key) == run.key), "")
+
+    def ask(self, run: Run, why: str) -> None:
+        """Note that a run's worker was asked to stop."""
+        self.extra = changed_extra(self.extra, asked=(*self.extra.asked, (*run.key, why)))
+
+    def forget_asked(self, run: Run) -> None:
+        """A run has ended."""
+        if self.extra.asked:
+            left = tuple(one for one in self.extra.asked if one[:2] != run.key)
+            self.extra = changed_extra(self.extra, asked=left)
+
     def set_plan(self, plan: Plan | None) -> None:
         """Begin, go on with or end a backfill."""
         self.extra = changed_extra(self.extra, plan=plan)
@@ -359,6 +377,8 @@ def _extra_bytes(extra: Extra) -> bytes:
         said["repeats"] = extra.repeats
     if extra.filled:
         said["filled"] = extra.filled
+    if extra.asked:
+        said["asked"] = extra.asked
     if not said:
         return b""
     return json.dumps(said, ensure_ascii=False, separators=(",", ":")).encode()
@@ -380,6 +400,7 @@ def _read_extra(data: bytes) -> Extra:
         plan=Plan(times=(), done=done, active=active) if active else None,
         repeats=tuple((ms, tag, k) for ms, tag, k in said.get("repeats", ())),
         filled=tuple((first, last) for first, last in said.get("filled", ())),
+        asked=tuple((ms, tag, why) for ms, tag, why in said.get("asked", ())),
     )
 
 

@@ -416,7 +416,8 @@ class Planner(Withdrawals):
         if run.alone:
             left = tuple(key for key in entry.extra.alone if key != run.key)
             entry.extra = changed_extra(entry.extra, alone=left)
-        reason = run.why
+        reason = entry.why(run) if outcome is Outcome.CANCELLED else ""
+        entry.forget_asked(run)
         if outcome is Outcome.DEAD:
             reason = _DIED.get(record.number or 0, "")
             entry.failed += 1

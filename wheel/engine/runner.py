@@ -328,8 +328,9 @@ class Runner:
         for run in waiting:
             self.take_back(change, entry, run, Outcome.SKIPPED, "overlap")
         for run in entry.standing(Stands.ACTIVE):
-            if not self.take_back(change, entry, run, Outcome.CANCELLED, "overlap"):
-                change.cancel(run, "overlap")
+            taken = not self.take_back(change, entry, run, Outcome.CANCELLED, "overlap")
+            if taken and change.cancel(run) and not entry.why(run):
+                entry.ask(run, "overlap")
         left = entry.standing(Stands.ACTIVE) + entry.standing(Stands.WAITING)
         return Decision(Act.QUEUE if left else Act.START)
 
@@ -373,7 +374,7 @@ class Runner:
         self, change: Change, entry: Entry, run: Run, outcome: Outcome, reason: str
     ) -> bool:
         """End a run that was not handed out; False: it was, nothing is done."""
-        if not change.cancel_waiting(run, reason):
+        if not change.cancel_waiting(run):
             return False
         if run.stands is Stands.HELD:
             self.let_go(change, run)

@@ -103,11 +103,10 @@ class Run:
         job_id: 0 until it was submitted.
         stands: see Stands.
         alone: neither judged by OVERLAP nor counted: FORCE, or a backfill's.
-        why: a cancelled one's reason.
     """
 
     __slots__ = (
-        "alone", "due_ms", "job_id", "label", "name", "nominal_ms", "stands", "tag", "why",
+        "alone", "due_ms", "job_id", "label", "name", "nominal_ms", "stands", "tag",
     )  # fmt: skip
 
     def __init__(
@@ -130,7 +129,6 @@ class Run:
         self.job_id = job_id
         self.stands = stands
         self.alone = alone
-        self.why = ""
 
     @property
     def key(self) -> tuple[int, str]:

@@ -49,7 +49,7 @@ class Withdrawals(Runner):
         """Take back one run; False: somebody has taken it."""
         if entry is not None and reason == EDITED:
             return self.take_back(change, entry, run, Outcome.CANCELLED, reason)
-        if not change.cancel_waiting(run, reason):
+        if not change.cancel_waiting(run):
             return False
         if run.stands is Stands.HELD:
             self.let_go(change, run)
