@@ -1,4 +1,4 @@
-"""Schedules on a core whose clock is moved by hand: their size, a midnight, a start, a day.
+"""Schedules on a core whose clock is moved by hand: their size, a midnight, a start.
 
 Everything is measured in a process of its own, so that resident memory is that of the schedules.
 CPU time of the one thread stands for time of the loop: what else the machine does must not count.
@@ -15,7 +15,7 @@ from typing import Final
 
 from bench.harness import ROOT, BenchError, Result, Scale
 from wheel.engine.core import Commit, Core, CoreOptions
-from wheel.engine.definition import Definition, Overlap
+from wheel.engine.definition import Definition
 from wheel.engine.facts import Clocks
 from wheel.engine.scheduler import Scheduler
 from wheel.wire import NotReady, Reply, ReplyReader
@@ -178,48 +178,8 @@ def _pass(stand: Stand, due_ms: int) -> tuple[list[float], float]:
     return slices, late_ms
 
 
-def day(schedules: int) -> dict[str, float]:
-    """Live through a day of ten runs a schedule, each handed out and acknowledged."""
-    stand = Stand()
-    for i in range(schedules):
-        stand.scheduler.set(
-            Definition(
-                name=f"s{i}",
-                rule=f"{i % 60} */2 * * *",
-                handler="h",
-                max_runs=RUNS_A_DAY,
-                overlap=Overlap.SKIP,
-            )
-        )
-        if i % 500 == 0:
-            stand.settle()
-    begin_s = time.thread_time()
-    end_ms = START_MS + DAY_MS
-    done = 0
-    while True:
-        for _ in stand.turns():
-            pass
-        while True:
-            receipts = stand.lease(LEASED_AT_ONCE)
-            if not receipts:
-                break
-            stand.ask(b"ACK " + b" ".join(receipts))
-            done += len(receipts)
-        for _ in stand.turns():
-            pass
-        due_ms = stand.scheduler.wakes().wall_ms
-        if due_ms is None or due_ms > end_ms:
-            break
-        stand.move_to(due_ms)
-    figures = stand.scheduler.figures()
-    succeeded = figures["schedule_runs_succeeded_total"]
-    if not done == succeeded == schedules * RUNS_A_DAY or stand.core.check():
-        raise BenchError(f"{done} runs done, {succeeded} recorded, of {schedules * RUNS_A_DAY}")
-    return {"day_us": (time.thread_time() - begin_s) / done * 1e6, "runs": float(done)}
-
-
-def _measured(what: str, schedules: int) -> dict[str, float]:
-    words = [sys.executable, "-m", "bench.figures_schedules", what, str(schedules)]
+def _measured(schedules: int) -> dict[str, float]:
+    words = [sys.executable, "-m", "bench.figures_schedules", str(schedules)]
     done = subprocess.run(
         words, cwd=ROOT, capture_output=True, text=True, timeout=PATIENCE_S, check=False
     )
@@ -234,11 +194,9 @@ def run(_folder: Path, scale: Scale) -> list[Result]:
     many = 200_000 if scale.rounds > 1 else 50_000
     herd = 50_000
     scale.progress(f"{many:,} schedules")
-    size = _measured("midnight", many)
+    size = _measured(many)
     scale.progress(f"{herd:,} schedules at one midnight")
-    found = _measured("midnight", herd)
-    scale.progress("a day")
-    lived = _measured("day", many if scale.rounds > 1 else 5_000)
+    found = _measured(herd)
     rows = (
         (f"memory a schedule, {many:,} of them", size["bytes"], "B", 1200.0),
         ("setting a schedule", size["set_us"], "us", 500.0),
@@ -252,7 +210,6 @@ def run(_folder: Path, scale: Scale) -> list[Result]:
             "ms",
             20.0,
         ),
-        (f"a day of {lived['runs']:,.0f} runs: CPU a run and job", lived["day_us"], "us", None),
     )
     return [
         Result(figure=figure, value=value, unit=unit, at_most=most, command=COMMAND)
@@ -261,5 +218,4 @@ def run(_folder: Path, scale: Scale) -> list[Result]:
 
 
 if __name__ == "__main__":
-    measure = {"midnight": midnight, "day": day}[sys.argv[1]]
-    print(json.dumps(measure(int(sys.argv[2]))))
+    print(json.dumps(midnight(int(sys.argv[1]))))

@@ -132,6 +132,8 @@ class Scale:
     wheel_rounds: int
     wheel_timers: int
     growth_timers: tuple[int, ...]
+    day_schedules: int
+    day_jobs: int  # beside their runs
     progress: Callable[[str], None] = field(default=lambda _text: None)
 
 

@@ -23,6 +23,7 @@ import click
 from bench import (
     figures_checkpoint,
     figures_cycle,
+    figures_day,
     figures_growth,
     figures_herd,
     figures_lateness,
@@ -62,8 +63,11 @@ GROUPS: Final[dict[str, Group]] = {
         figures_wheel.run, "W6: the timing wheel alone, beside a C heap, heapq and SortedKeyList"
     ),
     "growth": Group(figures_growth.run, "W7: cost of an operation from 10,000 to 10 M timers"),
+    "day": Group(
+        figures_day.run, "W8: 24 hours of mixed work by hand-moved clock, all accounted for"
+    ),
     "checkpoint": Group(figures_checkpoint.run, "what a checkpoint costs, and a start from one"),
-    "schedules": Group(figures_schedules.run, "cron schedules: size, a midnight, a start, a day"),
+    "schedules": Group(figures_schedules.run, "cron schedules: size, a midnight, a start"),
 }
 FULL: Final = Scale(
     rounds=3,
@@ -80,6 +84,8 @@ FULL: Final = Scale(
     wheel_rounds=3,
     wheel_timers=1_000_000,
     growth_timers=(10_000, 100_000, 1_000_000, 10_000_000),
+    day_schedules=200_000,
+    day_jobs=1_000_000,
 )
 QUICK: Final = Scale(
     rounds=1,
@@ -96,6 +102,8 @@ QUICK: Final = Scale(
     wheel_rounds=1,
     wheel_timers=200_000,
     growth_timers=(10_000, 100_000, 1_000_000),
+    day_schedules=5_000,
+    day_jobs=50_000,
 )
 
 
