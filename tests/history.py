@@ -389,3 +389,39 @@ def _valid_until_ms(grant: Grant, answers: list[Answer], before_ms: int) -> int:
     if grant.timeout_ms:
         until_ms = min(until_ms, grant.asked.boot_ms + grant.timeout_ms)
     return until_ms
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Skip:
+    """Nominal times that a schedule says it made no run for: the first, the last, how many."""
+
+    first_ms: int
+    last_ms: int
+    count: int = 1
+
+
+def check_occurrences(
+    expected_ms: Iterable[int], ran_ms: Iterable[int], skips: Iterable[Skip]
+) -> Iterator[Violation]:
+    """Each nominal time of a schedule has one run, or is told as skipped; nothing else runs.
+
+    Args:
+        expected_ms: all that the rule says, by somebody who shares no code with the server.
+        ran_ms: of the runs that were leased.
+        skips: what the schedule's history tells.
+    """
+    left = dict.fromkeys(sorted(expected_ms), 0)
+    for nominal_ms in ran_ms:
+        if nominal_ms not in left:
+            yield Violation(rule="cron_invented", text=f"a run of {nominal_ms}")
+        left[nominal_ms] = left.get(nominal_ms, 0) + 1
+        if left[nominal_ms] > 1:
+            yield Violation(rule="cron_twice", text=f"two runs of {nominal_ms}")
+    for skip in skips:
+        told = [ms for ms in left if skip.first_ms <= ms <= skip.last_ms and not left[ms]]
+        if len(told) != skip.count:
+            yield Violation(rule="cron_skip", text=f"{skip} stands for {len(told)} times")
+        left |= dict.fromkeys(told, 1)
+    for nominal_ms, runs in left.items():
+        if not runs:
+            yield Violation(rule="cron_missed", text=f"{nominal_ms} neither ran nor was skipped")

@@ -124,7 +124,35 @@ def main():
             return _simulate(options.seeds, seen)
 
         report(patch.name, _in_child(patched))
+    for name, result in _break_promises(options.only, lib):
+        report(name, result)
     return 1 if missed else 0
+
+
+def _break_promises(only, lib):
+    """Yield what the history checker says of each fault that breaks one of its properties."""
+    for name, scenario, rule in importlib.import_module("tests.sim.scenarios_history").PROPERTIES:
+        if only in name:
+            yield f"{name} (history: {rule})", _break(name, scenario, rule, lib)
+
+
+def _break(name, scenario, rule, lib):
+    """Return (0, what the checker said) of a scenario with a fault, "" unless it names the rule."""
+    numbers = {mutant.name: number for number, mutant in enumerate(twin.tables(), 1)}
+    pymutants = importlib.import_module("tests.sim.pymutants")
+    patches = {patch.name: patch for patch in pymutants.OF_SCHEDULES}
+    _, sound = _in_child(_run_scenario(scenario))
+    assert not sound, f"the sound core fails {scenario.__name__}: {sound}"
+
+    def work(seen):
+        if name in patches:
+            patches[name].apply()
+        return _run_scenario(scenario)(seen)
+
+    lib.wd_mutant_on = numbers.get(name, 0)
+    _, what = _in_child(work)
+    lib.wd_mutant_on = 0
+    return 0, what if rule in what.split() else ""
 
 
 if __name__ == "__main__":

@@ -105,6 +105,21 @@ def unverified(choose):
     return chosen
 
 
+def times_left_out(next_ms):
+    """Every seventh five minutes a rule does not fire."""
+
+    def nexter(rule, after_ms):
+        found = next_ms(rule, after_ms)
+        return next_ms(rule, found) if found is not None and found // 300_000 % 7 == 0 else found
+
+    return nexter
+
+
+# What the simulation of a log and its workers has no schedules for: scenarios_history.py.
+OF_SCHEDULES = [
+    Patch(name="a rule leaves times out", target="wheel.cron:Rule.next_ms", make=times_left_out),
+]
+
 PATCHES = [
     Patch(
         name="a checkpoint is not verified before it is loaded",

@@ -5,7 +5,18 @@ from dataclasses import replace
 
 import pytest
 
-from tests.history import GONE, Answer, Cancel, Grant, History, Moment, Run, Schedule
+from tests.history import (
+    GONE,
+    Answer,
+    Cancel,
+    Grant,
+    History,
+    Moment,
+    Run,
+    Schedule,
+    Skip,
+    check_occurrences,
+)
 
 WALL_MS = 1_800_000_000_000
 LEASE_MS = 500
@@ -278,6 +289,24 @@ def test_run_of_what_was_refused_is_reported():
     refused = replace(schedule(), job=0, refused="OOM")
     assert rules(refused, granted()) == ["refused_ran"]
     assert rules(unanswered(schedule()), refused, granted()) == []
+
+
+@pytest.mark.parametrize(
+    ("ran", "skips", "rule"),
+    [
+        ([5, 10, 15, 20], [], None),
+        ([5, 20], [Skip(first_ms=10, last_ms=15, count=2)], None),
+        ([5, 10, 20], [], "cron_missed"),
+        ([5, 10, 15, 20, 10], [], "cron_twice"),
+        ([5, 10, 12, 15, 20], [], "cron_invented"),
+        ([5, 20], [Skip(first_ms=10, last_ms=10)], "cron_missed"),
+        ([5, 20], [Skip(first_ms=10, last_ms=15, count=3)], "cron_skip"),
+        ([5, 10, 15, 20], [Skip(first_ms=10, last_ms=10)], "cron_skip"),
+    ],
+)
+def test_occurrences_that_are_not_the_rules_are_reported(ran, skips, rule):
+    found = {one.rule for one in check_occurrences([5, 10, 15, 20], ran, skips)}
+    assert found == ({rule} if rule else set())
 
 
 # ---------------------------------------------------------------- many
