@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from bench.harness import BenchError, Result, Scale, middle, sync_us
+from bench.harness import BenchError, Plot, Result, Scale, middle, sync_us
 from bench.loader import Report
 from bench.peers import Peer, beanstalkd, has_beanstalkd, has_redis, redis, wheeld
 
@@ -122,10 +122,16 @@ class Contest:
         command: that measures it.
         samples: by server, a round each.
         whys: by server, why it was not measured.
+        at: the load in few words, as it stands under a picture.
+        rate_chart: the picture (bench/plots.py) of the rates; "" = in none.
+        cpu_chart: the same of the CPU time a job.
     """
 
     text: str
     command: str
+    at: str = ""
+    rate_chart: str = ""
+    cpu_chart: str = ""
     samples: dict[str, list[Sample]] = field(default_factory=dict[str, list[Sample]])
     whys: dict[str, str] = field(default_factory=dict[str, str])
 
@@ -161,8 +167,16 @@ class Contest:
             rates = [sample.rate for sample in samples]
             costs = [sample.cpu_us for sample in samples]
             bound = at_least if name == OURS else None
-            found.append(self.row(name, "jobs/s", rates, at_least=bound))
-            found.append(self.row(f"{name}, server CPU", "us/job", costs))
+            found.append(
+                self.row(
+                    name, "jobs/s", rates, at_least=bound, plot=self._plot(self.rate_chart, name)
+                )
+            )
+            found.append(
+                self.row(
+                    f"{name}, server CPU", "us/job", costs, plot=self._plot(self.cpu_chart, name)
+                )
+            )
         if self.samples.get(OURS):
             busy = [sample.busy * 100 for sample in self.samples[OURS]]
             found.append(self.row("wheeld, CPU that the load generator used", "%", busy))
@@ -172,6 +186,9 @@ class Contest:
             if target.cpu is not None:
                 found.append(self._beside(target.peer, None, target.cpu))
         return found
+
+    def _plot(self, chart: str, series: str) -> Plot | None:
+        return Plot(chart=chart, series=series, at=self.at) if chart else None
 
     def _beside(self, peer: str, rate: float | None, cpu: float | None) -> Result:
         what = "server CPU a job" if cpu is not None else "rate"
@@ -189,6 +206,7 @@ class Contest:
         *,
         at_least: float | None = None,
         at_most: float | None = None,
+        plot: Plot | None = None,
     ) -> Result:
         """Return the row of one figure."""
         return Result(
@@ -199,6 +217,7 @@ class Contest:
             at_most=at_most,
             rounds=tuple(values),
             command=self.command,
+            plot=plot,
         )
 
     def missing(

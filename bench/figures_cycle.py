@@ -41,7 +41,7 @@ MANY: Final = 100
 WORKERS: Final = 8
 ENOUGH: Final = 50_000_000  # jobs: time ends these runs
 DRAIN_S: Final = 60.0
-SLOW_READY: Final = 5_000  # beanstalkd with a sync in each command stores so many in a second
+SLOW_READY: Final = 1_000  # beanstalkd with a sync in each command; it is some thousand a second
 POSTGRES_READY: Final = 20_000
 
 Point = tuple[int, int]  # workers, jobs in a batch
@@ -140,7 +140,13 @@ def _contests(fsync: str, scale: Scale) -> dict[Point, Contest]:
     for workers, batch in POINTS[fsync] if scale.all_points else (WITH_TARGETS,):
         many = f"{workers} worker" + ("s" if workers > 1 else "")
         text = f"W2 {fsync}, life cycle, {many}, batches of {batch}"
-        found[workers, batch] = Contest(text=text, command=COMMAND)
+        drawn = (workers, batch) == WITH_TARGETS
+        found[workers, batch] = Contest(
+            text=text,
+            command=COMMAND,
+            at=f"{fsync}, whole life",
+            rate_chart="cycle" if drawn else "",
+        )
     return found
 
 
@@ -170,6 +176,8 @@ def _mode(fsync: str, folder: Path, scale: Scale) -> list[Result]:
     drained = Contest(
         text=f"W2 {fsync}, lease and ack of ready jobs, {WORKERS} workers, batches of {MANY}",
         command=COMMAND,
+        at=f"{fsync}, ready jobs",
+        rate_chart="cycle",
     )
 
     def drain(server: Peer) -> Sample:

@@ -29,7 +29,7 @@ from bench.contests import (
     contenders,
 )
 from bench.figures_schedule import FAR_MS
-from bench.harness import BenchError, Result, Scale, middle
+from bench.harness import BenchError, Plot, Result, Scale, middle
 from bench.loader import Figures, Report, ended, finished, running
 from bench.loader import run as load
 from bench.peers import Peer
@@ -217,6 +217,15 @@ def _rows(herd: Herd) -> list[Result]:
     target = RATE_TARGET if herd.jobs >= RATE_JOBS else None
     return [
         *contest.rows(at_least=target),
+        *(
+            contest.row(
+                f"{name}, until the last is done",
+                "s",
+                [herd.jobs / sample.rate for sample in samples],
+                plot=Plot(chart="herd", series=name, at=f"{herd.jobs:,} jobs"),
+            )
+            for name, samples in contest.samples.items()
+        ),
         *(beside(herd, peer) for peer in (ZADD, BEANSTALKD, POSTGRES)),
         contest.row(
             "longest round of the loop, thread CPU", "us", herd.rounds_us, at_most=ROUND_TARGET_US

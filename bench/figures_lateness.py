@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Final
 
 from bench.contests import BEANSTALKD, OURS, ZADD, Contest, contenders, rest
-from bench.harness import BenchError, Result, Scale, middle, sync_us
+from bench.harness import BenchError, Plot, Result, Scale, middle, sync_us
 from bench.loader import Report, ended, running
 from bench.loader import run as load
 from bench.peers import Peer
@@ -31,7 +31,7 @@ PRODUCERS: Final = 4
 WORKERS: Final = 4
 BATCH: Final = 100
 POLL_US: Final = 1_000
-TARGETS_US: Final = {5_000: 2_000.0, 50_000: 5_000.0}
+TARGETS_MS: Final = {5_000: 2.0, 50_000: 5.0}
 SYNCS: Final = 2  # that `always` may take longer
 CROWD: Final = 1_000_000
 CROWD_WORKERS: Final = 4
@@ -83,20 +83,23 @@ def stream(server: Peer, rate: int, seconds: int, handler: str = "mail") -> Late
     return Late(seen=seen, sent_us=sent_us, cpu_us=used_us / jobs)
 
 
-def _rows(contest: Contest, streamed: list[Late], at_most: float | None) -> list[Result]:
+def _rows(contest: Contest, streamed: list[Late], at_most_ms: float | None) -> list[Result]:
     """Return the rows of wheeld's rounds."""
     seen = [late.seen for late in streamed]
+
+    def sent(what: str, name: str, bound: float | None = None) -> Result:
+        return contest.row(
+            f"due to sent, {what}",
+            "ms",
+            [late.sent_us[name] / 1000 for late in streamed],
+            at_most=bound,
+            plot=Plot(chart="lateness", series=what, at=contest.at) if contest.at else None,
+        )
+
     return [
-        contest.row("due to sent, p50", "us", [float(late.sent_us["p50"]) for late in streamed]),
-        contest.row(
-            "due to sent, p99",
-            "us",
-            [float(late.sent_us["p99"]) for late in streamed],
-            at_most=at_most,
-        ),
-        contest.row(
-            "due to sent, longest", "us", [float(late.sent_us["max"]) for late in streamed]
-        ),
+        sent("p50", "p50"),
+        sent("p99", "p99", at_most_ms),
+        sent("longest", "max"),
         *_seen_rows(contest, OURS, seen),
         contest.row("server CPU", "us/job", [late.cpu_us for late in streamed]),
     ]
@@ -104,9 +107,11 @@ def _rows(contest: Contest, streamed: list[Late], at_most: float | None) -> list
 
 def _seen_rows(contest: Contest, name: str, seen: list[Report]) -> list[Result]:
     early = [float(report.early) for report in seen]
+    p50_ms = [report.late_us.p50 / 1000 for report in seen]
+    p99_ms = [report.late_us.p99 / 1000 for report in seen]
     return [
-        contest.row(f"{name}, due to received, p50", "us", [float(r.late_us.p50) for r in seen]),
-        contest.row(f"{name}, due to received, p99", "us", [float(r.late_us.p99) for r in seen]),
+        contest.row(f"{name}, due to received, p50", "ms", p50_ms),
+        contest.row(f"{name}, due to received, p99", "ms", p99_ms),
         contest.row(f"{name}, early", "jobs", early, at_most=0.0 if name == OURS else None),
     ]
 
@@ -114,7 +119,7 @@ def _seen_rows(contest: Contest, name: str, seen: list[Report]) -> list[Result]:
 # ---------------------------------------------------------------- streams
 
 
-def target_us(fsync: str, rate: int, syncs_us: Sequence[float]) -> float | None:
+def target_ms(fsync: str, rate: int, syncs_us: Sequence[float]) -> float | None:
     """Return the target of a stream's p99.
 
     Args:
@@ -122,10 +127,10 @@ def target_us(fsync: str, rate: int, syncs_us: Sequence[float]) -> float | None:
         rate: jobs a second.
         syncs_us: what a sync took beside each round.
     """
-    at_most = TARGETS_US.get(rate)
+    at_most = TARGETS_MS.get(rate)
     if at_most is None or fsync != "always":
         return at_most
-    return round(at_most + SYNCS * middle(syncs_us))
+    return round(at_most + SYNCS * middle(syncs_us) / 1000, 3)
 
 
 def _streams(folder: Path, scale: Scale, fsync: str) -> list[Result]:
@@ -133,7 +138,7 @@ def _streams(folder: Path, scale: Scale, fsync: str) -> list[Result]:
     found: list[Result] = []
     for rate in scale.steady_rates:
         text = f"W4 {fsync}, {rate:,} jobs/s for {scale.steady_s} s"
-        contest = Contest(text=text, command=COMMAND)
+        contest = Contest(text=text, command=COMMAND, at=f"{fsync}, {rate:,}/s")
         streamed: list[Late] = []
         syncs_us: list[float] = []
         for round_number in range(scale.rounds):
@@ -145,7 +150,7 @@ def _streams(folder: Path, scale: Scale, fsync: str) -> list[Result]:
                 streamed.append(stream(server, rate, scale.steady_s))
         if fsync == "always":
             found.append(contest.row("fdatasync of 4 KiB on this disk", "us", syncs_us))
-        found += _rows(contest, streamed, target_us(fsync, rate, syncs_us))
+        found += _rows(contest, streamed, target_ms(fsync, rate, syncs_us))
     return found
 
 
@@ -158,7 +163,7 @@ def _peers(folder: Path, scale: Scale) -> list[Result]:
         seen: list[Report] = []
         if name not in starts:
             why = f"{name} is not installed"
-            found.append(contest.missing(f"{name}, due to received, p99", "us", why))
+            found.append(contest.missing(f"{name}, due to received, p99", "ms", why))
             continue
         for round_number in range(scale.rounds):
             scale.progress(f"W4, {name}, round {round_number + 1}")
@@ -201,7 +206,8 @@ def _quiet(folder: Path, scale: Scale) -> list[Result]:
     for worked_off in (False, True):
         how = "being taken" if worked_off else "waiting"
         text = f"W4 off, {PEER_RATE:,} jobs/s beside {CROWD:,} of another handler {how}"
-        contest = Contest(text=text, command=COMMAND)
+        at = f"off, {PEER_RATE:,}/s, beside a million" if not worked_off else ""
+        contest = Contest(text=text, command=COMMAND, at=at)
         streamed: list[Late] = []
         for round_number in range(scale.rounds):
             scale.progress(f"{text}, round {round_number + 1}")
@@ -211,7 +217,7 @@ def _quiet(folder: Path, scale: Scale) -> list[Result]:
         if worked_off:  # the server's histogram has the crowd's lateness too
             found += _seen_rows(contest, OURS, [late.seen for late in streamed])
         else:
-            found += _rows(contest, streamed, TARGETS_US[PEER_RATE])
+            found += _rows(contest, streamed, TARGETS_MS[PEER_RATE])
     return found
 
 

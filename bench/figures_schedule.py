@@ -37,6 +37,7 @@ DEEP: Final = 16
 WHOLE_JOBS: Final = 1_000_000
 WHOLE_S: Final = 120.0
 COPY_ROWS: Final = 200_000
+INSERT_S: Final = "2"  # whole seconds, and fifty connections have to be made within
 COPY: Final = f"{POSTGRES} COPY"
 INSERT: Final = f"{POSTGRES} INSERT"
 
@@ -112,7 +113,7 @@ def schedule(server: Peer, shape: Shape, jobs: int, seconds: float) -> Sample:
 def _inserted(server: Postgres, clients: int) -> Sample:
     server.empty()
     before_us = server.cpu_us()
-    ran = server.pgbench(INSERT_FAR, "-T", "1", clients=clients)
+    ran = server.pgbench(INSERT_FAR, "-T", INSERT_S, clients=clients)
     return Sample(rate=ran.rate, cpu_us=(server.cpu_us() - before_us) / ran.transactions)
 
 
@@ -146,9 +147,20 @@ def _whole(folder: Path, scale: Scale) -> list[Result]:
     return contest.rows(Target(peer=ZADD), Target(peer=HSET), Target(peer=BEANSTALKD))
 
 
+def _contest(fsync: str, shape: Shape) -> Contest:
+    drawn = shape in {MANY, MANY_DEEP}
+    return Contest(
+        text=f"W1 {fsync}, {words(shape)}",
+        command=COMMAND,
+        at=f"{fsync}, {shape[1]} deep" if shape[1] > 1 else f"{fsync}, unpipelined",
+        rate_chart="throughput" if drawn else "",
+        cpu_chart="cpu" if drawn else "",
+    )
+
+
 def _mode(fsync: str, folder: Path, scale: Scale) -> list[Result]:
     contests = {
-        shape: Contest(text=f"W1 {fsync}, {words(shape)}", command=COMMAND)
+        shape: _contest(fsync, shape)
         for shape in POINTS[fsync]
         if scale.all_points or (fsync, shape) in TARGETS
     }

@@ -123,6 +123,8 @@ def compile_to(folder: Path) -> Path:
     """
     compiler = [*shlex.split(os.environ.get("CC", "cc")), *CFLAGS]
     sources = sorted(SOURCES.glob("*.[ch]"))
+    if not sources:
+        raise BenchError("bench/load is not installed with wheeld: measure this in a checkout")
     digest = hashlib.sha256(" ".join(compiler).encode())
     for source in sources:
         digest.update(source.read_bytes())
@@ -144,16 +146,24 @@ def compile_to(folder: Path) -> Path:
     return program
 
 
+def cache_folder() -> Path:
+    """Return where the generator is kept: below build/ of a checkout, else in the user's cache."""
+    if (ROOT / "csrc").is_dir():
+        return ROOT / "build" / "load"
+    home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(home) / "wheeld"
+
+
 @functools.cache
 def program() -> Path:
-    """Return the generator, compiled below build/, or where that cannot be written in a new folder.
+    """Return the generator, compiled into the cache, or where that cannot be written a new folder.
 
     Raises:
         BenchError: it cannot be compiled.
     """
     try:
-        return compile_to(ROOT / "build" / "load")
-    except OSError:
+        return compile_to(cache_folder())
+    except (OSError, RuntimeError):  # there may be no home
         return compile_to(Path(tempfile.mkdtemp(prefix="wheeld-load-")))
 
 
