@@ -24,6 +24,7 @@ from bench import (
     figures_checkpoint,
     figures_cycle,
     figures_day,
+    figures_floor,
     figures_growth,
     figures_herd,
     figures_lateness,
@@ -66,6 +67,7 @@ GROUPS: Final[dict[str, Group]] = {
     "day": Group(
         figures_day.run, "W8: 24 hours of mixed work by hand-moved clock, all accounted for"
     ),
+    "floor": Group(figures_floor.run, "a server that does nothing under the loads of W1"),
     "checkpoint": Group(figures_checkpoint.run, "what a checkpoint costs, and a start from one"),
     "schedules": Group(figures_schedules.run, "cron schedules: size, a midnight, a start"),
 }
