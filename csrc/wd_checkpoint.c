@@ -1,6 +1,6 @@
 /* wd_checkpoint.c -- the fuzzy scan: what is written when, and what that is worth at replay.
  *
- * The loop thread writes the state down in slices of about a quarter of a millisecond between
+ * The loop thread writes the state down in slices of about a tenth of a millisecond between
  * commands: no fork, no copy, no lock. Order of the sections:
  *
  *   names, PUT table, rows by slot, ended ring, ONCE ring, END
@@ -28,7 +28,7 @@
 #include "wd_image.h"
 
 enum {
-    SLICE_NS = 250 * 1000,
+    SLICE_NS = 100 * 1000,
     CLOCK_THINGS = 32,      /* things between two looks at the clock ... */
     CLOCK_BYTES = 32 * 1024 /* ... unless they are long */
 };

@@ -11,12 +11,7 @@
 #include "wd_ckptfile.h"
 #include "wd_file.h"
 
-enum {
-    WD_CKPT_BUFFERS = 4,
-    WD_CKPT_WINDOW_BYTES = 1 << 20, /* writeback is begun by so much ... */
-    WD_CKPT_BEHIND_BYTES = 4 << 20, /* ... and waited for when so much is not on the disk yet */
-    WD_CKPT_PATH_BYTES = 1024
-};
+enum { WD_CKPT_BUFFERS = 4, WD_CKPT_PATH_BYTES = 1024 };
 
 enum wd_ckptwriter_stage {
     WD_WRITER_WRITES = 0,

@@ -123,6 +123,7 @@ static int real_forget(void *disk, int fd)
 {
     (void)disk;
     int error = posix_fadvise(fd, 0, 0, POSIX_FADV_DONTNEED);
+    if (error == 0) error = posix_fadvise(fd, 0, 0, POSIX_FADV_RANDOM);
     return error == 0 ? 0 : -error;
 }
 

@@ -32,7 +32,8 @@ struct wd_io {
     /* Two that a disk need not have (NULL). Begin to write pages back, or wait until they are: no
      * promise of durability, and an error of the disk may be told here instead of by a sync. */
     int (*writeback)(void *disk, int fd, int64_t offset, int64_t n, int wait);
-    int (*forget)(void *disk, int fd); /* let what is cached of it go: reads ask the device */
+    /* Let what is cached of it go: reads ask the device, for no more than they want. */
+    int (*forget)(void *disk, int fd);
 };
 
 #endif /* WD_IO_H */

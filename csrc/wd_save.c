@@ -2,7 +2,7 @@
  *
  * Self-clocking: a round that could write another slice asks for the next round; one that finds the
  * writer behind does not, and the writer wakes the loop when a buffer is free. So an idle core goes
- * at the writer's pace, and a busy one gives each round a quarter of a millisecond.
+ * at the writer's pace, and a busy one gives each round a tenth of a millisecond.
  */
 #include "wd_save.h"
 

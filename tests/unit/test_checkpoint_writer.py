@@ -109,20 +109,31 @@ def big(jobs, **options):
     return saved
 
 
-def test_pages_are_written_back_in_windows_and_never_more_than_4_mib_behind():
+PIECE_BYTES = 64 << 10
+READ_BYTES = 64 << 10
+
+
+def test_the_file_goes_to_the_disk_in_pieces_with_two_of_them_under_way_at_most():
     saved, disk = big(200), OddDisk()
     saved.start(io=disk.io, slice_things=50)
     assert saved.finish().phase == CheckpointPhase.DONE
-    calls = [(name, a[1], a[2], a[3]) for name, a in disk.asked if name == "writeback"]
-    begun = [offset for _, offset, size, wait in calls if not wait]
-    waited = [offset for _, offset, size, wait in calls if wait]
-    windows = len(disk.data) >> 20
-    assert windows >= 10
-    assert begun == [i << 20 for i in range(windows)]
-    assert waited == begun[: windows - 4]
-    assert {size for _, _, size, _ in calls} == {1 << 20}
-    forgotten = [name for name, _ in disk.asked if name in ("datasync", "forget", "pread")]
-    assert forgotten[:3] == ["datasync", "forget", "pread"]
+    written = under_way = 0
+    for name, (_, *arguments) in disk.asked:
+        if name == "pwrite":
+            _, size, offset = arguments
+            assert offset == written
+            assert size <= PIECE_BYTES
+        elif name == "writeback":
+            offset, size, wait = arguments
+            assert offset == (written - under_way if wait else written)
+            written += 0 if wait else size
+            under_way += -size if wait else size
+            assert under_way <= 2 * PIECE_BYTES
+    assert written == len(disk.data) > 10 << 20
+    read = [a[2] for name, a in disk.asked if name == "pread"]
+    assert max(read) == READ_BYTES + 1, "where the file must end is looked at too"
+    after = [name for name, _ in disk.asked if name in ("datasync", "forget", "pread")]
+    assert after[:3] == ["datasync", "forget", "pread"]
     assert scan(bytes(disk.data)).stop is CheckpointStop.WHOLE
 
 
