@@ -5,9 +5,11 @@ server follows. Each round turns the order round. A ratio is taken in each round
 were measured within seconds of each other; what stands in the table is the median of the ratios.
 """
 
+import shutil
+import tempfile
 import time
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Generator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -51,6 +53,18 @@ def contenders(fsync: str, *, hset: bool = True) -> dict[str, Start]:
     if has_beanstalkd():
         found[BEANSTALKD] = lambda folder: beanstalkd(folder, sync_ms=sync_ms)
     return found
+
+
+@contextmanager
+def started(folder: Path, start: Start) -> Generator[Peer, None, None]:
+    """Run a server in a new folder below this one; the folder is gone when the block has ended."""
+    here = Path(tempfile.mkdtemp(dir=folder))
+    try:
+        with start(here / "s") as server:
+            rest(server.cpu_us)
+            yield server
+    finally:
+        shutil.rmtree(here, ignore_errors=True)  # or a hundred logs would fill the disk
 
 
 def rest(cpu_us: Callable[[], float]) -> None:
@@ -263,10 +277,8 @@ def compete(
     """
     for round_number in range(scale.rounds):
         scale.progress(f"{contest.text}, round {round_number + 1}")
-        for place, name in enumerate(in_turn(list(starts), round_number)):
-            here = folder / f"{len(list(folder.iterdir()))}-{round_number}-{place}"
-            with starts[name](here) as server:
-                rest(server.cpu_us)
+        for name in in_turn(list(starts), round_number):
+            with started(folder, starts[name]) as server:
                 contest.add(name, load(server))
 
 

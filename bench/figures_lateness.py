@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from bench.contests import BEANSTALKD, OURS, ZADD, Contest, contenders, rest
+from bench.contests import BEANSTALKD, OURS, ZADD, Contest, contenders, started
 from bench.harness import BenchError, Plot, Result, Scale, middle, sync_us
 from bench.loader import Report, ended, running
 from bench.loader import run as load
@@ -143,9 +143,7 @@ def _streams(folder: Path, scale: Scale, fsync: str) -> list[Result]:
         syncs_us: list[float] = []
         for round_number in range(scale.rounds):
             scale.progress(f"{text}, round {round_number + 1}")
-            here = folder / f"{fsync}-{rate}-{round_number}"
-            with contenders(fsync)[OURS](here) as server:
-                rest(server.cpu_us)
+            with started(folder, contenders(fsync)[OURS]) as server:
                 syncs_us.append(sync_us(folder))
                 streamed.append(stream(server, rate, scale.steady_s))
         if fsync == "always":
@@ -167,7 +165,7 @@ def _peers(folder: Path, scale: Scale) -> list[Result]:
             continue
         for round_number in range(scale.rounds):
             scale.progress(f"W4, {name}, round {round_number + 1}")
-            with starts[name](folder / f"{name}-{round_number}") as server:
+            with started(folder, starts[name]) as server:
                 seen.append(stream(server, PEER_RATE, scale.steady_s).seen)
         found += _seen_rows(contest, name, seen)
     return found
@@ -211,8 +209,8 @@ def _quiet(folder: Path, scale: Scale) -> list[Result]:
         streamed: list[Late] = []
         for round_number in range(scale.rounds):
             scale.progress(f"{text}, round {round_number + 1}")
-            here = folder / f"quiet-{worked_off}-{round_number}"
-            with contenders("off")[OURS](here) as server, _crowd(server, worked_off=worked_off):
+            start = contenders("off")[OURS]
+            with started(folder, start) as server, _crowd(server, worked_off=worked_off):
                 streamed.append(stream(server, PEER_RATE, scale.steady_s, handler="quiet"))
         if worked_off:  # the server's histogram has the crowd's lateness too
             found += _seen_rows(contest, OURS, [late.seen for late in streamed])

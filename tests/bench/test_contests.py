@@ -1,6 +1,7 @@
 """The arithmetic of contests: ratios by round, medians, targets, and what is not measured."""
 
 from contextlib import contextmanager
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -37,6 +38,7 @@ from bench.postgres import (
     parse_pgbench,
     parse_pings,
 )
+from bench.run import QUICK
 from tests.bench.test_load import parse_line
 
 
@@ -126,6 +128,7 @@ def test_rounds_take_turns_and_each_second_one_goes_the_other_way(tmp_path):
     assert [what for _, what in asked] == ["on", "off"] * 6
     assert {name: len(rounds) for name, rounds in made.samples.items()} == {"a": 3, "b": 3}
     assert in_turn("ab", 0) == ["a", "b"]
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_sample_is_jobs_by_seconds_and_cpu_by_jobs():
@@ -307,3 +310,32 @@ def test_the_targets_are_those_of_the_issue():
         ("always", BEANSTALKD): 10.0,
     }
     assert (figures_herd.RATE_TARGET, figures_herd.ROUND_TARGET_US) == (500_000, 2_000)
+
+
+@pytest.mark.crash
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("group", "peers"),
+    [
+        (figures_schedule, {ZADD, BEANSTALKD, HSET, "PostgreSQL COPY"}),
+        (figures_cycle, {ZADD, BEANSTALKD, HSET, "PostgreSQL"}),
+        (figures_herd, {ZADD, BEANSTALKD, "PostgreSQL"}),
+    ],
+)
+def test_without_peers_wheeld_is_measured_and_what_is_missing_is_said(
+    group, peers, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(contests, "has_redis", lambda: False)
+    monkeypatch.setattr(contests, "has_beanstalkd", lambda: False)
+    monkeypatch.setattr(postgres, "programs", lambda: None)
+    scale = replace(QUICK, run_s=0.02, far_jobs=2_000, backlog_jobs=2_000, herds=(2_000,))
+    rows = group.run(tmp_path, scale)
+    measured = [one for one in rows if one.value is not None]
+    missing = {one.figure.partition(" beside ")[2]: one for one in rows if one.value is None}
+    assert {one.verdict for one in missing.values()} == {"not measured"}
+    assert all("not installed" in one.why or "no peer" in one.why for one in missing.values())
+    assert peers <= set(missing)
+    assert any(one.figure.endswith(": wheeld") for one in measured)
+    assert all(one.value > 0 for one in measured)
+    assert not [one for one in measured if any(peer in one.figure for peer in peers)]
+    assert list(tmp_path.iterdir()) == []
