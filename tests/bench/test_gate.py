@@ -79,6 +79,28 @@ def test_a_rise_fails_even_beside_a_fall():
     assert instructions.judged(verdict, lambda _text: None) == 1
 
 
+def test_another_compiler_is_said_loudly_and_fails_nothing(monkeypatch, tmp_path, capsys):
+    path = tmp_path / "instructions.tsv"
+    path.write_text(instructions.written(replace(counts(a=1), compiler="cc 2")))
+    monkeypatch.setattr(instructions, "BASELINE", path)
+    monkeypatch.setattr(instructions, "count", lambda: counts(a=2))
+    monkeypatch.setattr(instructions.sys, "argv", ["gate"])
+    assert instructions.main() == 0
+    assert "NOT COMPARED: the baseline is of cc 2, this is cc 1." in capsys.readouterr().out
+    path.write_text(instructions.written(counts(a=1)))
+    assert instructions.main() == 1
+    assert "MORE: w: 1 -> 2 instructions" in capsys.readouterr().out
+
+
+def test_without_a_baseline_or_a_tool_the_gate_says_what_to_do(monkeypatch, tmp_path, capsys):
+    with pytest.raises(GateError, match="make gate-update"):
+        read("# nothing\n")
+    monkeypatch.setenv("CC", str(tmp_path / "cc"))
+    monkeypatch.setattr(instructions.sys, "argv", ["gate"])
+    assert instructions.main() == 2
+    assert "cc is not installed" in capsys.readouterr().err
+
+
 def test_other_workloads_are_not_compared():
     with pytest.raises(GateError, match="does other work"):
         compare(
@@ -123,10 +145,10 @@ def test_a_planted_slow_function_is_named(counted, tmp_path):
     text = path.read_text()
     head, brace, body = text.partition("void wd_wheel_insert(wd_wheel *w, uint32_t slot)\n{\n")
     assert brace
-    path.write_text(f"{head}{brace}    for (volatile int i = 0; i < 60; i++) {{\n    }}\n{body}")
+    path.write_text(f"{head}{brace}    for (volatile int i = 0; i < 200; i++) {{\n    }}\n{body}")
     verdict = compare(counted, count(slow))
     named = {text.partition(":")[0]: text.splitlines()[1].strip() for text in verdict.rises}
-    assert {"schedule", "lease_expires"} <= named.keys()
+    assert {"schedule", "schedule_keyed", "lease_expires"} <= named.keys()
     assert all(name.startswith("wd_wheel_insert wd_wheel.c: ") for name in named.values()), named
     assert "cancel" not in named
     assert verdict.falls == ()
