@@ -77,7 +77,11 @@ typedef struct {
 int wd_refuse(wd_call *k, const char *code, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 /* A wrong value, cut and quoted for an error: use with "%.*s", WD_SHOW(span). */
-#define WD_SHOW(s) (int)((s).n < WD_SHOWN_BYTES ? (s).n : WD_SHOWN_BYTES), (const char *)(s).p
+static inline int wd_shown_bytes(wd_span s)
+{
+    return (int)(s.n < WD_SHOWN_BYTES ? s.n : WD_SHOWN_BYTES);
+}
+#define WD_SHOW(s) wd_shown_bytes(s), (const char *)(s).p
 
 /* Argument i as a number in [least, most]; 0 = replied with an error. */
 int wd_arg_number(wd_call *k, uint32_t i, const char *what, uint64_t least, uint64_t most,

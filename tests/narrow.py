@@ -22,6 +22,8 @@ from tests.twin import build_ffi
 
 ROOT = Path(__file__).parents[1]
 CSRC = ROOT / "csrc"
+BREAKS = ROOT / "tests" / "c" / "break_state.c"
+BREAK = "int wd_break(wd_core *c, const char *what);"
 MOST = 64  # ended jobs, tokens
 NUMBERS = 8  # handlers, policies, entries
 ARENA_BYTES = 1 << 16
@@ -39,7 +41,7 @@ FLAGS = "-std=c11 -O0 -UNDEBUG -w -fPIC -DPy_LIMITED_API=0x030B0000"
 
 
 def _sources() -> dict[str, str]:
-    texts = {path.name: path.read_text() for path in sorted(CSRC.glob("wd*.[ch]"))}
+    texts = {path.name: path.read_text() for path in [*sorted(CSRC.glob("wd*.[ch]")), BREAKS]}
     for file, old, new in LIMITS:
         assert texts[file].count(old) == 1, (file, old)
         texts[file] = texts[file].replace(old, new)
@@ -65,9 +67,9 @@ def _build() -> Path:
 
 def _compile(sources: Path, module: Path, counting: list[str]) -> None:
     code, ffi = build_ffi(), FFI()
-    ffi.cdef(code.public_prototypes())
+    ffi.cdef(f"{code.public_prototypes()}\n{BREAK}")
     includes = "\n".join(f'#include "{name}"' for name in code.PUBLIC_HEADERS)
-    ffi.set_source("_wheeld", f"{includes}\n{code.PROTOTYPE}", py_limited_api=True)
+    ffi.set_source("_wheeld", f"{includes}\n{BREAK}\n{code.PROTOTYPE}", py_limited_api=True)
     ffi.emit_c_code(str(sources / "_wheeld.c"))
     flags = [*FLAGS.split(), *counting, f"-I{sysconfig.get_path('include')}"]
 
@@ -83,6 +85,12 @@ def _compile(sources: Path, module: Path, counting: list[str]) -> None:
     fresh.rename(module)
 
 
+def library() -> ModuleType:
+    """Return the small core's own ``_wheeld``."""
+    module: ModuleType = sys.modules["_wheeld_narrow"]
+    return module
+
+
 @cache
 def fed() -> ModuleType:
     """Return tests.fed over the narrow core; ``fed().Core`` is that core."""
@@ -94,6 +102,7 @@ def fed() -> ModuleType:
         assert spec.loader is not None
         sys.modules["_wheeld"] = importlib.util.module_from_spec(spec)
         spec.loader.exec_module(sys.modules["_wheeld"])
+        sys.modules["_wheeld_narrow"] = sys.modules["_wheeld"]
         return importlib.import_module("tests.fed")
     finally:
         for name in hidden:

@@ -6,7 +6,7 @@ of the tree that counts them, runs the tests on it, and calls this.
 
 Not counted: the branches of WD_ASSERT, whose other side is the end of the process.
 
-Held to: SHARE_MIN of all branches of csrc/*.c, and every branch of the files in WHOLE, which hold
+Held to: SHARE_MIN of all branches of csrc/, and every branch of the files in WHOLE, which hold
 the log, checkpoints, leases, and what they decide and apply. A branch there that no test can take
 stands with its reason in tools/coverage_known.tsv, by the text of its line: line numbers move.
 
@@ -20,7 +20,7 @@ import re
 import subprocess
 import sys
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final, TypedDict, cast
@@ -102,10 +102,11 @@ class Known:
     reason: str
 
 
-def counts(folder: Path) -> dict[Branch, int]:
-    """Return how often each branch was taken, over all objects below ``folder``.
+def counts(folder: Path, sources: Container[str]) -> dict[Branch, int]:
+    """Return how often each branch of ``sources`` was taken, over all objects below ``folder``.
 
-    An object that a test compiled for itself counts as the core's own does.
+    An object that a test compiled for itself counts as the core's own does, and a function of a
+    header once, however many objects hold it.
 
     Raises:
         SystemExit: nothing there was built for counting.
@@ -117,7 +118,7 @@ def counts(folder: Path) -> dict[Branch, int]:
     for report in map(_report, objects):
         for file in report["files"]:
             path = Path(file["file"])
-            if path.name.startswith("wd_") and path.suffix == ".c" and path.parent.name == "csrc":
+            if path.name in sources and path.parent.name == "csrc":
                 total.update(dict(_branches(path.name, file["lines"])))
     return total
 
@@ -226,11 +227,11 @@ def main() -> int:
     """Print the table and the complaints; 1 if there are any, or too few branches are taken."""
     folder = Path(sys.argv[1])
     everything = "--missing" in sys.argv[2:]
-    sources = {path.name: path.read_text() for path in (folder / "csrc").glob("wd_*.c")}
+    sources = {path.name: path.read_text() for path in (folder / "csrc").glob("wd*.[ch]")}
     assertions = {file: asserted(text) for file, text in sources.items()}
     taken = {
         branch: count
-        for branch, count in counts(folder).items()
+        for branch, count in counts(folder, sources).items()
         if branch.line not in assertions[branch.file]
     }
     wrong = judge(taken, sources, known(KNOWN), everything=everything)

@@ -763,3 +763,22 @@ def test_pythons_numbers_are_those_of_the_code(values, prefix):
         one.name: getattr(lib, f"{prefix}{one.name}") for one in values
     }
     assert list(values)[-1].value == len(values) - 1, "or one is missing"
+
+
+def test_a_scan_waits_for_a_buffer_among_names_and_among_entries():
+    """Each more than all buffers hold; the writer carries one away a round."""
+    saved = Saved()
+    for n in range(6000):
+        saved.conn.feed(b"HANDLER %b CONCURRENCY 1\r\n" % (b"h%d" % n).ljust(200, b"x"))
+        if n % 1000 == 999:
+            saved.bench.settle()
+            saved.conn.take()
+    for n in range(8):
+        op = Record(kind=Kind.PUT, reason=1, name=b"%d" % n, blob=b"b" * 300_000)
+        saved.bench.core.submit(encode(op))
+        saved.bench.settle()
+    data = saved.save(slice_things=100_000)
+    with Core(saved.bench.options) as core:
+        core.load(data)
+        start(core, saved.bench)
+        assert core.state_hash() == saved.bench.core.state_hash()

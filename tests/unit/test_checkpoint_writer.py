@@ -281,6 +281,19 @@ def test_the_rate_is_kept_while_writing_and_reading_back(served):
     assert state.took_ns >= 2 * state.size_bytes / 40e6 * 1e9 * 0.8
 
 
+def test_what_is_written_within_the_rate_does_not_wait_for_it(tmp_path):
+    """Small chunks behind a block: each comes before its time is up, and none sleeps."""
+    saved = Saved().fill()
+    saved.bench.settle()
+    for number in range(20):
+        path = tmp_path / f"{number}.tmp"
+        saved.bench.core.checkpoint_start(str(path), salt=SALT, rate_bytes=42_000_000)
+        while saved.state.phase not in (CheckpointPhase.DONE, CheckpointPhase.FAILED):
+            saved.bench.settle()
+        assert saved.state.phase == CheckpointPhase.DONE
+        saved.bench.settle()  # takes it down
+
+
 def test_a_checkpoint_is_given_up_while_its_thread_waits_for_the_rate(served):
     core, path = served
     before = set(threading.enumerate())

@@ -476,3 +476,17 @@ def test_every_error_reply_is_counted_by_its_code() -> None:
     bench.python = lambda _: b"-STRANGE no\r\n"
     conn.ask("AUTH x")
     assert bench.core.errors()["other"] == 1
+
+
+def test_a_grant_that_was_never_sent_and_is_lost_meanwhile_is_nobodys() -> None:
+    bench = Bench()
+    conn = bench.open()
+    conn.ask("SCHEDULE h now x LEASE 1000")
+    conn.feed(b"LEASE h\r\n")
+    bench.settle()
+    bench.advance(10_000)
+    bench.settle()
+    assert bench.core.engine_figures()["lost"] == 1
+    conn.close()
+    assert bench.core.engine_figures()["unsent"] == 0
+    bench.check()

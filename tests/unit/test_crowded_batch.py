@@ -219,13 +219,33 @@ def test_what_is_to_be_forgotten_is_forgotten_by_the_next_command(
                 break
 
 
+def test_a_first_record_that_finds_no_memory_for_a_batch_is_refused_whole() -> None:
+    """While the only other batch is with the disk."""
+    for n in range(1, FAILURES):
+        bench, _receipts = prepared()
+        conn = bench.open()
+        conn.feed(b"RESCHEDULE f +2h\r\n")
+        while (batch := bench.core.take_batch()) is None:
+            pass
+        before = bench.core.state_hash(), bench.core.lsn()
+        fail_allocation(n)
+        conn.feed(b"CANCEL ready\r\n")
+        failed = fail_allocation(0) >= n
+        assert not failed or (bench.core.state_hash(), bench.core.lsn()) == before or n > 1
+        bench.frames.append(batch.frame)
+        bench.core.batch_durable(batch.lsn)
+        bench.check()
+        bench.core.close()
+        if not failed:
+            break
+
+
 def test_an_expired_job_that_cannot_end_keeps_its_handler_waiting_and_no_longer() -> None:
     for n in range(1, FAILURES):
-        bench, _receipts = crowded(less=1)
-        bench.wall_ms += 1500
-        bench.boot_ms += 1500
+        bench, _receipts = prepared()
+        bench.advance(1500)  # over, and no sweep has been by
+        crowd(bench.open(), records_that_fit("PING"), "PING")
         conn = bench.open()
-        bench.core.tick(bench.clocks())
         fail_allocation(n)
         conn.feed(b"LEASE mixed COUNT 2\r\n")
         failed = fail_allocation(0) >= n

@@ -311,3 +311,11 @@ def test_a_replaced_job_may_be_held() -> None:
         replay(core, new(**REPLACED, flags=Flag.HELD, due_ms=0))
         assert b"held" in ask(started(core), f"JOB {SCHEDULED}")
         assert core.check() == 0
+
+
+def test_a_held_job_may_be_replaced() -> None:
+    with replayed() as core:
+        held = new(flags=Flag.HELD, key=b"k")
+        replay(core, held, new(kind=Kind.REPLACED, key=b"k", due_ms=0))
+        assert b"ready" in ask(started(core), f"JOB {GEN + 7}")
+        assert core.check() == 0

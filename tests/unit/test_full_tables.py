@@ -315,3 +315,11 @@ def test_a_checkpoint_with_more_texts_than_there_is_room_for_is_refused_at_any_o
     assert outcomes == sorted(outcomes)
     assert not outcomes[0]
     assert outcomes[-1]
+
+
+def test_a_checkpoint_with_more_entries_than_texts_fit_is_refused():
+    saved = Saved(jobs_max=5000)
+    for n in range(3):
+        op = Record(kind=Kind.PUT, reason=1, name=b"%d" % n, blob=bytes(narrow.ARENA_BYTES // 2))
+        saved.bench.core.submit(encode(op))
+    assert not load(saved.save())

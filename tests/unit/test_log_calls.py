@@ -125,6 +125,30 @@ def test_a_reserve_that_cannot_be_renamed_ends_the_log() -> None:
         assert (log.error().call, log.error().path) == ("rename", "/data/wal/next.tmp")
 
 
+def test_the_reserve_stands_in_once_when_there_is_no_room() -> None:
+    disk = CallDisk()
+    with opened(disk) as log:
+        log.prepare()
+        append(log, BIG)
+        append(log, BIG)  # takes the segment made ahead
+        disk.on["allocate"] = lambda *_: -errno.ENOSPC
+        append(log, BIG)
+        assert not log.stats().reserved
+        with pytest.raises(DiskFullError):
+            append(log, BIG)
+        disk.on.clear()
+        append(log, BIG)
+
+
+def test_a_segment_whose_zeros_cannot_all_be_written_ends_the_log() -> None:
+    disk = CallDisk()
+    with opened(disk, allocate_only=False, segment_bytes=1 << 18) as log:
+        disk.on["pwrite"] = lambda _fd, _data, _size, offset: -errno.EIO if offset else None
+        with pytest.raises(LogFailedError):
+            log.prepare()
+        assert (log.error().call, log.error().offset) == ("pwrite", 1 << 16)
+
+
 def test_old_segments_that_cannot_be_removed_end_the_log() -> None:
     disk = CallDisk()
     with opened(disk) as log:
