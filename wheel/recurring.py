@@ -5,6 +5,7 @@ of it. Its methods ask again. Calls that make something (``trigger``, ``backfill
 a ONCE token, so that a call that is repeated after a lost reply makes nothing twice.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import date as calendar_date
@@ -325,23 +326,26 @@ class Schedule:
         return f"<Schedule {self.name} version {self.version}{ahead}{word}>"
 
 
-class Recurring:
+class Recurring(ABC):
     """The part of ``Client`` that is about schedules."""
 
     __slots__ = ()
 
+    @abstractmethod
     def execute(self, *words: Word) -> Reply:
         """Return the server's reply to one command; the client's."""
-        raise NotImplementedError
+        ...
 
+    @abstractmethod
     def token(self) -> str:
         """Return a new ONCE token; the client's."""
-        raise NotImplementedError
+        ...
 
     @property
+    @abstractmethod
     def payload_max(self) -> int:
         """Bytes of a payload, at most; the client's."""
-        raise NotImplementedError
+        ...
 
     def schedule_cron(
         self,

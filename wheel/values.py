@@ -124,12 +124,18 @@ def _round_up(exact_ms: float, digits: int) -> int:
 
 def _parse_iso(text: str) -> datetime:
     try:
-        return datetime.fromisoformat(text)
+        when = datetime.fromisoformat(text)
     except ValueError:
         raise InvalidRequest(
             f"{text!r} is not a time; write ISO 8601 with an offset, '2026-12-24T09:00:00+01:00', "
             "or '+90s' for a time from now"
         ) from None
+    if when.utcoffset() is None:
+        raise NaiveDatetimeError(
+            f"{text!r} has no time zone; write it with one, {when.isoformat()}Z or "
+            f"{when.isoformat()}+01:00, or '+24h' for a time from now"
+        )
+    return when
 
 
 def _datetime_ms(when: datetime) -> int:

@@ -3,9 +3,12 @@
 import json
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from wheel.files.celery import read_beat
 from wheel.files.found import FileRefused
+from wheel.files.jsonlines import json_lines
 from wheel.files.kubernetes import read_cronjobs
 
 TEMPLATE = {
@@ -15,6 +18,16 @@ TEMPLATE = {
         "template": {"spec": {"containers": [{"name": "c", "image": "busybox"}]}},
     }
 }
+
+
+KEYS = st.text('ab{}[]:,"', min_size=1, max_size=3)
+
+
+def at_line_1(place):
+    """Return the path of a place in a text of one line; the whole place if it has none."""
+    line, _, path = place.partition(", ")
+    assert line == "line 1"
+    return path or line
 
 
 def cronjob(name="backup", namespace="prod", **spec):
@@ -112,7 +125,7 @@ def test_a_single_cronjob_is_read_and_other_kinds_are_left_out_and_named():
     found = kubernetes({"kind": "Pod"}, cronjob("日報"), cronjob("日報"))
     assert [entry.definition.name for entry in found.entries] == ["prod/日報", "prod/日報-2"]
     [remark] = found.remarks
-    assert (remark.place, remark.kind, remark.skipped) == ("items[0]", "kind", True)
+    assert (remark.place, remark.kind, remark.skipped) == ("line 1, items[0]", "kind", True)
 
 
 @pytest.mark.parametrize(
@@ -142,8 +155,69 @@ def test_a_faulty_list_is_refused_with_the_path(text, place, says):
     with pytest.raises(FileRefused) as refused:
         read_cronjobs(text, "f.json")
     problem = refused.value.problems[-1]
-    assert problem.place == place
+    assert at_line_1(problem.place) == place
     assert says in problem.text
+
+
+LINES = """{
+  "kind": "List", "note": "a \\"brace\\" { and\\n a bracket [",
+  "items": [
+    {"metadata": {"name": "good"},
+     "spec": {"schedule": "@daily"}},
+    {"metadata": {"name": "bad"}, "spec": {
+      "schedule":
+        5
+    }},
+
+    7,
+    {"metadata": {},
+     "spec": {"schedule": "@daily"}}
+  ]
+}
+"""
+
+
+def test_every_fault_is_told_with_its_line():
+    with pytest.raises(FileRefused) as refused:
+        read_cronjobs(LINES, "f.json")
+    assert [problem.place for problem in refused.value.problems] == [
+        "line 11, items[2]",
+        "line 7, items[1].spec.schedule",
+        "line 12, items[3].metadata.name",
+    ]
+    assert "f.json is refused, nothing was changed:\n  line 11, items[2]: 7 is no object" in str(
+        refused.value
+    )
+
+
+@given(
+    st.recursive(
+        st.none() | st.booleans() | st.integers() | st.text(max_size=5),
+        lambda inner: st.lists(inner, max_size=4) | st.dictionaries(KEYS, inner, max_size=4),
+        max_leaves=12,
+    )
+)
+def test_each_value_of_any_document_is_found_at_its_line(value):
+    text = json.dumps(value, indent=1, ensure_ascii=False)
+    lines = json_lines(text)
+    written = text.split("\n")
+
+    def look(path, inner):
+        line = written[lines[path] - 1]
+        if isinstance(inner, dict) and inner:
+            for key, below in inner.items():
+                look(f"{path}.{key}" if path else key, below)
+                assert (
+                    json.dumps(key, ensure_ascii=False)
+                    in written[lines[f"{path}.{key}" if path else key] - 1]
+                )
+        elif isinstance(inner, list) and inner:
+            for at, below in enumerate(inner):
+                look(f"{path}[{at}]", below)
+        else:
+            assert json.dumps(inner, ensure_ascii=False) in line
+
+    look("", value)
 
 
 # ------------------------------------------------------------------------------ Celery
@@ -192,7 +266,8 @@ def test_the_sun_is_left_out_and_named():
     found = celery({"solar": {"event": "sunset", "latitude": -37.8, "longitude": 144.9}})
     assert found.entries == ()
     [remark] = found.remarks
-    assert (remark.place, remark.kind, remark.skipped) == ("send.schedule.solar", "solar", True)
+    assert at_line_1(remark.place) == "send.schedule.solar"
+    assert (remark.kind, remark.skipped) == ("solar", True)
     assert "no rule follows sunset" in remark.text
 
 
@@ -216,7 +291,7 @@ def test_a_whole_configuration_is_read_with_its_zone():
     [entry] = read_beat(
         json.dumps({"timezone": "Asia/Tokyo", "beat_schedule": beat}), "beat.json", prefix="shop/"
     ).entries
-    assert (entry.place, entry.definition.name) == ("beat_schedule.日報", "shop/日報")
+    assert (entry.place, entry.definition.name) == ("line 1, beat_schedule.日報", "shop/日報")
     assert entry.definition.options["tz"] == "Asia/Tokyo"
 
 
@@ -251,7 +326,7 @@ def test_a_faulty_entry_is_refused_with_the_path(entry, place, says):
     with pytest.raises(FileRefused) as refused:
         read_beat(json.dumps({"send": entry}), "beat.json")
     assert [(place, True)] == [
-        (problem.place, says in problem.text) for problem in refused.value.problems[:1]
+        (at_line_1(problem.place), says in problem.text) for problem in refused.value.problems[:1]
     ]
 
 

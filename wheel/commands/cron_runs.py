@@ -7,7 +7,15 @@ import click
 
 from wheel.client import Client
 from wheel.commands.lazy import CONTEXT
-from wheel.commands.output import iso, json_option, print_json, print_table, url_option
+from wheel.commands.output import (
+    iso,
+    json_option,
+    print_backfilled,
+    print_json,
+    print_runs_made,
+    print_table,
+    url_option,
+)
 from wheel.recurring import ScheduleRun, Verdict
 from wheel.values import When
 
@@ -94,7 +102,7 @@ def trigger_command(
     when: When | None = at if delay is None else f"+{delay}"
     with Client(url) as client:
         run_id = client.schedule(name).trigger(at=when, force=force)
-    _print_runs_made(name, [run_id], "triggered", as_json=as_json)
+    print_runs_made(name, [run_id], "triggered", as_json=as_json)
 
 
 @click.command("backfill", epilog=BACKFILL_EPILOG, context_settings=CONTEXT)
@@ -122,10 +130,7 @@ def backfill_command(
         made = client.schedule(name).backfill(
             start, end, dry_run=dry_run, reverse=reverse, active=active
         )
-    word = "would be made" if dry_run else "made"
-    _print_runs_made(name, made, word, as_json=as_json)
-    if dry_run:
-        click.echo(f"{len(made)} runs. Nothing was changed (--dry-run).", err=True)
+    print_backfilled(name, made, dry_run=dry_run, as_json=as_json)
 
 
 @click.command("runs", epilog=RUNS_EPILOG, context_settings=CONTEXT)
@@ -169,7 +174,7 @@ def rerun_command(
     """Run the logical date DATE of the schedule NAME again."""
     with Client(url) as client:
         made = client.schedule(name).rerun(date, downstream=downstream)
-    _print_runs_made(name, made, "made", as_json=as_json)
+    print_runs_made(name, made, "made", as_json=as_json)
 
 
 @click.command("mark", epilog=MARK_EPILOG, context_settings=CONTEXT)
@@ -192,13 +197,6 @@ def _print_done(name: str, word: str, *, as_json: bool) -> None:
         print_json({"name": name, "word": word})
     else:
         print_table(("NAME", "WHAT"), [(name, word)])
-
-
-def _print_runs_made(name: str, runs: list[str], word: str, *, as_json: bool) -> None:
-    if as_json:
-        print_json({"name": name, "word": word, "items": runs})
-    else:
-        print_table(("RUN", "WHAT"), [(run, word) for run in runs])
 
 
 RUN_COMMANDS: Final[tuple[click.Command, ...]] = (

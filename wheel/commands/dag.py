@@ -10,7 +10,16 @@ from wheel.applying import ordered
 from wheel.client import Client
 from wheel.commands.cron import shown_moment, unix_ms
 from wheel.commands.lazy import CONTEXT
-from wheel.commands.output import iso, json_option, plain, print_json, print_table, url_option
+from wheel.commands.output import (
+    iso,
+    json_option,
+    plain,
+    print_backfilled,
+    print_json,
+    print_runs_made,
+    print_table,
+    url_option,
+)
 from wheel.errors import NotFound
 from wheel.recurring import Schedule, ScheduleRun
 
@@ -189,7 +198,7 @@ def rerun_command(name: str, date: str, *, url: str | None, as_json: bool) -> No
     with Client(url) as client:
         graph = load(client, name)
         made = [run for task in graph.tasks.values() for run in task.rerun(date)]
-    _print_runs(name, made, "made", as_json=as_json)
+    print_runs_made(name, made, "made", as_json=as_json)
 
 
 @dag_group.command("backfill", epilog=BACKFILL_EPILOG, context_settings=CONTEXT)
@@ -224,16 +233,7 @@ def backfill_command(
             if graph.layers[task] == 0
             for run in entry.backfill(start, end, dry_run=dry_run, reverse=reverse, active=active)
         ]
-    _print_runs(name, made, "would be made" if dry_run else "made", as_json=as_json)
-    if dry_run:
-        click.echo(f"{len(made)} runs. Nothing was changed (--dry-run).", err=True)
-
-
-def _print_runs(name: str, runs: list[str], word: str, *, as_json: bool) -> None:
-    if as_json:
-        print_json({"name": name, "word": word, "items": runs})
-    else:
-        print_table(("RUN", "WHAT"), [(run, word) for run in runs])
+    print_backfilled(name, made, dry_run=dry_run, as_json=as_json)
 
 
 def load(client: Client, name: str) -> Graph:

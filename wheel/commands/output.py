@@ -106,6 +106,21 @@ def plain(value: object) -> object:
     return value
 
 
+def print_runs_made(name: str, runs: Sequence[str], word: str, *, as_json: bool) -> None:
+    """Print what was made of a schedule or graph: ``word`` of each run."""
+    if as_json:
+        print_json({"name": name, "word": word, "items": runs})
+    else:
+        print_table(("RUN", "WHAT"), [(run, word) for run in runs])
+
+
+def print_backfilled(name: str, runs: Sequence[str], *, dry_run: bool, as_json: bool) -> None:
+    """Print the runs that a backfill makes, or would make."""
+    print_runs_made(name, runs, "would be made" if dry_run else "made", as_json=as_json)
+    if dry_run:
+        click.echo(f"{len(runs)} runs. Nothing was changed (--dry-run).", err=True)
+
+
 def print_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
     """Print rows: aligned under their header on a terminal, tab-separated into a pipe."""
     if not sys.stdout.isatty():

@@ -1,10 +1,11 @@
-"""Looks into a JSON document: values by key with their type checked, faults with their path."""
+"""Looks into a JSON document: values by key with their type checked, faults with their place."""
 
 import json
 from collections.abc import Mapping, Sequence
 from typing import cast
 
 from wheel.files.found import Problem, refused
+from wheel.files.jsonlines import joined, json_lines, line_of
 
 
 class Node:
@@ -14,20 +15,36 @@ class Node:
     the wrong type counts as absent.
     """
 
-    __slots__ = ("place", "problems", "values")
+    __slots__ = ("lines", "place", "problems", "values")
 
-    def __init__(self, values: Mapping[str, object], place: str, problems: list[Problem]) -> None:
+    def __init__(
+        self,
+        values: Mapping[str, object],
+        place: str,
+        problems: list[Problem],
+        lines: Mapping[str, int],
+    ) -> None:
         self.values = values
         self.place = place
         self.problems = problems
+        self.lines = lines
 
     def complain(self, text: str, key: str = "") -> None:
-        """Note a fault of this object, or of one of its values."""
-        self.problems.append(Problem(self.path(key), text))
+        """Note a fault of this object, or of one of its values; the same one once."""
+        problem = Problem(self.path(key), text)
+        if problem not in self.problems:
+            self.problems.append(problem)
 
     def path(self, key: str = "") -> str:
-        """Return the path of a value: ``items[3].spec.schedule``."""
-        return ".".join(part for part in (self.place, key) if part) or "the document"
+        """Return where a value stands: ``line 12, items[3].spec.schedule``."""
+        return self._place(joined(self.place, key))
+
+    def _place(self, path: str) -> str:
+        return f"line {line_of(self.lines, path)}, {path or 'the document'}"
+
+    def _inner(self, value: object, path: str) -> "Node":
+        values = cast("Mapping[str, object]", value)
+        return Node(values, path, self.problems, self.lines)
 
     def text(self, key: str, absent: str = "", *, needed: bool = False) -> str:
         """Return a text."""
@@ -62,22 +79,23 @@ class Node:
 
     def node(self, key: str) -> "Node":
         """Return an object; an empty one if it is absent."""
-        value = self.values.get(key)
+        value: object = self.values.get(key)
+        path = joined(self.place, key)
         if isinstance(value, dict):
-            return Node(cast("Mapping[str, object]", value), self.path(key), self.problems)
+            return self._inner(cast("object", value), path)
         if value is not None:
             self.complain(f"{_shown(value)} is no object", key)
-        return Node({}, self.path(key), self.problems)
+        return self._inner({}, path)
 
     def nodes(self, key: str) -> list["Node"]:
         """Return the objects of a list; none if it is absent."""
         found: list[Node] = []
         for at, value in enumerate(self.items(key)):
-            place = f"{self.path(key)}[{at}]"
+            path = f"{joined(self.place, key)}[{at}]"
             if isinstance(value, dict):
-                found.append(Node(cast("Mapping[str, object]", value), place, self.problems))
+                found.append(self._inner(cast("object", value), path))
             else:
-                self.problems.append(Problem(place, f"{_shown(value)} is no object"))
+                self.problems.append(Problem(self._place(path), f"{_shown(value)} is no object"))
         return found
 
     def items(self, key: str) -> Sequence[object]:
@@ -105,7 +123,7 @@ def read_json(text: str, file: str) -> Node:
         raise refused(file, [Problem("line 1", "it is nested too deeply")]) from error
     if not isinstance(value, dict):
         raise refused(file, [Problem("line 1", f"{_shown(value)} is no object; write {{...}}")])
-    return Node(cast("Mapping[str, object]", value), "", [])
+    return Node(cast("Mapping[str, object]", value), "", [], json_lines(text))
 
 
 def _no_number(word: str) -> object:
