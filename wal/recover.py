@@ -179,12 +179,14 @@ def _refuse_other_mark(reader: Reader, mark: Mark) -> None:
     into = next((e for e in reader.entered if e.file.seq == mark.seq), None)
     if into is None or mark.lsn == 0:
         return
-    fd = reader.disk.open(into.file.path)
-    try:
-        data = reader.disk.pread(fd, FRAME_HEADER_BYTES, mark.offset)
-    finally:
-        reader.disk.close(fd)
-    found = frame.find(data, salt=into.header.salt)
+    found = None
+    if mark.offset + FRAME_HEADER_BYTES <= into.size_bytes:  # any number may stand there
+        fd = reader.disk.open(into.file.path)
+        try:
+            data = reader.disk.pread(fd, FRAME_HEADER_BYTES, mark.offset)
+        finally:
+            reader.disk.close(fd)
+        found = frame.find(data, salt=into.header.salt)
     if found and (found.header.last_lsn, found.payload_crc) == (mark.lsn, mark.frame_crc):
         return
     raise RefusedError(

@@ -83,7 +83,7 @@ class Report:
 
     @property
     def damaged(self) -> bool:
-        """True when a start would be refused, or falls back to an older checkpoint, or could not."""
+        """True when a start is refused or falls back to an older checkpoint, or could not."""
         damaged = any(one.problem for one in self.checkpoints)
         return self.refused is not None or damaged or bool(self.spare_problem)
 

@@ -11,7 +11,7 @@ from tests.logkit import DATA, UUID, History, Server, open_, read_all, replayed,
 from tests.simdisk import SimDisk
 from wal import frame
 from wal.errors import LogFailedError, RefusedError, Rule, WalError
-from wal.frame import FsyncMode
+from wal.frame import FsyncMode, decode_mark, encode_mark
 from wal.recover import Ending, Verdict
 from wal.segment import segment_name
 
@@ -713,3 +713,22 @@ def test_a_power_cut_while_the_only_segment_is_cut_leaves_a_store_that_starts():
             continue
         assert steps > 5
         return
+
+
+def test_a_mark_that_names_a_place_outside_of_its_segment_is_refused():
+    """With a checksum that fits: no disk does that, and yet it must be no traceback."""
+    disk = SimDisk()
+    server = Server(disk, History())
+    server.start()
+    server.append(b"x")
+    server.log.mark()
+    server.log.close()
+    path = f"{DATA}/MARK"
+    marks = disk.read(path)
+    slots = [decode_mark(marks[at : at + 512]) for at in range(0, 4096, 512)]
+    newest = max((mark for mark in slots if mark), key=lambda mark: mark.count)
+    forged = encode_mark(replace(newest, offset=(1 << 64) - 8))
+    disk.poke(path, slots.index(newest) * 512, forged)
+    with pytest.raises(RefusedError, match="MARK names the frame of lsn 1") as refused:
+        read_all(disk)
+    assert refused.value.rule is Rule.MARK
