@@ -26,7 +26,7 @@ from tests.logkit import DATA, open_
 from tests.simdisk import SimDisk
 from tests.store import UUID, Life
 from wal.errors import RefusedError, Rule
-from wal.frame import FsyncMode, decode_mark, split_frames
+from wal.frame import FsyncMode, crc32c, decode_mark, split_frames
 from wal.recover import Ending
 from wal.verify import verify
 from wheel.engine.core import Commit, Core, CoreOptions, Sync
@@ -337,6 +337,55 @@ def test_a_lost_or_exchanged_sector_or_file_is_refused_or_told(fsync, how, figur
             for what, disk in harmed(matrix, path, other):
                 matrix.judge(disk, path, what, None)
     figure(f"sectors and files of a store of mode {fsync.name}, {how}: {matrix.told()}")
+
+
+ODD = (0, 1, 2, 0x7F, 0x80, 0xFF)
+FORGERIES = 400  # of each file
+
+
+def forged(rng, data, *, block_bytes):
+    """Return a file with some bytes changed, and the checksum at the end of its blocks made right.
+
+    So what is behind the checksum has to judge it: what the numbers in it say.
+    """
+    changed = bytearray(data)
+    for _ in range(rng.randrange(1, 4)):
+        at = rng.randrange(len(changed) // 8) * 8
+        width = rng.choice((1, 4, 8))
+        changed[at : at + width] = bytes(rng.choice(ODD) for _ in range(width))
+    if rng.randrange(8) == 0:
+        del changed[rng.randrange(len(changed)) :]
+    step = block_bytes or len(data)
+    for at in range(0, len(changed), step):
+        block = changed[at : at + step]
+        if len(block) > 4 and any(block):
+            changed[at + len(block) - 4 : at + len(block)] = crc32c(bytes(block[:-4])).to_bytes(
+                4, "little"
+            )
+    return bytes(changed)
+
+
+@pytest.mark.parametrize(("name", "block_bytes"), [("MANIFEST", 0), ("IDENT", 0), ("MARK", SECTOR)])
+def test_a_forged_file_is_taken_or_refused_and_breaks_nothing(name, block_bytes):
+    """A fuzzer for the parsers that are Python; those in C have theirs, tests/c/fuzz_store.c."""
+    whole = lived(FsyncMode.ALWAYS, "killed")
+    path = f"{DATA}/{name}"
+    data, rng = whole.read(path), random.Random(seed := random.randrange(1 << 32))
+    print(f"seed {seed}")
+    seen = Counter()
+    for _ in range(FORGERIES):
+        disk = whole.clone()
+        content = forged(rng, data, block_bytes=block_bytes)
+        disk.resize(path, len(content))
+        disk.poke(path, 0, content)
+        try:
+            read(disk)
+        except RefusedError:
+            seen["refused"] += 1
+        else:
+            seen["taken"] += 1
+        verify(disk, DATA)
+    assert seen["refused"] > 0
 
 
 @pytest.mark.long
