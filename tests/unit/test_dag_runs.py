@@ -562,6 +562,41 @@ def test_dates_that_pass_while_it_is_paused_are_made_up_for_as_it_says(
     assert done == [f"report@2027-01-{day}T09:00:00Z" for day in days]
 
 
+@pytest.mark.parametrize("catch_up", [CatchUp.LATEST, CatchUp.ALL])
+def test_a_date_that_is_made_up_for_is_missed_no_longer(
+    world: Clockwork, hand: Hand, catch_up: CatchUp
+) -> None:
+    """One date, one record: RUNS shows no run beside the word that there was none."""
+    world.set("backup", "0 9 * * *", "b", overlap=Overlap.ALLOW)
+    world.set("report", "-", "r", after=("backup",), catch_up=catch_up)
+    world.scheduler.pause("report")
+    world.go(3 * DAY_MS)
+    assert outcomes(world, "report") == [("missed", "paused")] * 3
+    world.scheduler.resume("report")
+    times = [row.first_ms for row in world.runs("report")]
+    assert len(times) == len(set(times)) == 3
+    row = world.scheduler.get("report")
+    assert (row.missed, row.runs) == ((2, 1) if catch_up is CatchUp.LATEST else (0, 3))
+
+
+def test_a_pause_makes_up_for_its_own_dates_also_when_the_clock_was_set_back(
+    world: Clockwork, hand: Hand
+) -> None:
+    """What an earlier pause had left out was made again, by its time on the wall."""
+    world.set("backup", "0 * * * *", "b", overlap=Overlap.ALLOW)
+    world.set("report", "-", "r", after=("backup",))
+    world.scheduler.pause("report")
+    world.go(3 * HOUR_MS)
+    world.scheduler.resume("report")
+    assert [row.outcome for row in world.runs("report")] == ["missed", "missed", "held"]
+    world.step_wall(-6 * HOUR_MS)
+    world.scheduler.pause("report")
+    world.go(MINUTE_MS)
+    world.scheduler.resume("report")
+    assert [row.outcome for row in world.runs("report")] == ["missed", "missed", "held"]
+    assert world.scheduler.get("report").runs == 1
+
+
 # ---------------------------------------------------------------- history, crashes
 
 

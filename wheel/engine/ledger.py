@@ -109,6 +109,16 @@ class Ledger:
                 return number if same and not item.by_hand else None
         return None
 
+    @staticmethod
+    def take_back(change: Change, entry: Entry, record: RunRecord) -> None:
+        """Forget that one nominal time was missed: a run makes up for it."""
+        items = change.history(entry.name)
+        for number, item in enumerate(items):
+            if item.outcome is Outcome.MISSED and history.decode(item) == record:
+                del items[number]
+                entry.missed -= 1
+                return
+
     def write(self, change: Change, entry: Entry, record: RunRecord) -> None:
         """Record how a run ended; a record of the same run is replaced."""
         items = change.history(entry.name)

@@ -249,18 +249,21 @@ class Planner(Withdrawals):
         Args:
             change: that it is part of.
             entry: the schedule; no longer paused.
-            paused_ms: wall, since when it was.
+            paused_ms: logical wall time, since when it was.
         """
         if entry.rule is not None or entry.settings.catch_up is CatchUp.SKIP:
             return
         missed = [
             history.decode(item)
             for item in change.seen_history(entry.name)
-            if item.outcome is Outcome.MISSED and item.ended_ms >= paused_ms
+            if item.outcome is Outcome.MISSED
+            and item.ended_ms >= paused_ms
+            and history.reason_of(item) == "paused"
         ]
         most = entry.settings.catch_up_max if entry.settings.catch_up is CatchUp.ALL else 1
         in_row = entry.settings.catch_up is CatchUp.ALL
         for record in sorted(missed, key=lambda record: record.first_ms)[-most:]:
+            self.ledger.take_back(change, entry, record)
             self.start(
                 change,
                 entry,

@@ -525,7 +525,7 @@ class Scheduler(ByHand):
         check_note(note)
         with planner.changing() as change:
             change.edit(entry)
-            since_ms = entry.extra.paused_ms or times.wall_ms
+            since_ms = entry.extra.paused_ms or times.logical_ms
             entry.paused = True
             entry.extra = changed_extra(entry.extra, paused_ms=since_ms, note=note, actor=actor)
             planner.dependencies.note(name)
