@@ -194,7 +194,7 @@ def _peers(folder: Path, scale: Scale, jobs: int) -> Iterator[Result]:
         "beanstalkd": (has_beanstalkd(), lambda: beanstalkd(folder / "tubes", sync_ms=50)),
     }
     for name, (is_there, start) in starts.items():
-        how = f"{name}, kill -9, its log"
+        how = f"{name}, kill -9, log alone"
         if not is_there:
             yield Result(
                 figure=f"restart with {jobs:,} jobs: {name}",

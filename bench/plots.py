@@ -133,6 +133,14 @@ def _save(chart: Chart, series: Series, path: Path) -> list[Path]:
         (_lines if chart.x else _bars)(plt, chart, series)
         axes.set_title(chart.title, loc="left", fontweight="bold")
         axes.set_ylabel(chart.y)
+        if not chart.log:
+            axes.yaxis.set_major_formatter(lambda value, _place: f"{value:,.10g}")
+        if len(series) > 1:
+            figure.legend(
+                frameon=False,
+                ncols=3 if chart.x else min(4, len(series)),
+                loc="outside lower center",
+            )
         files = [path.with_suffix(suffix) for suffix in SUFFIXES]
         for file in files:
             dates = {"Date": None} if file.suffix == ".svg" else None
@@ -141,10 +149,14 @@ def _save(chart: Chart, series: Series, path: Path) -> list[Path]:
     return files
 
 
-def _errors(rows: Sequence[Result]) -> list[list[float]]:
-    """Return how far the least and the greatest round lie from the medians."""
-    below = [(row.value or 0) - (row.spread or (row.value or 0, 0))[0] for row in rows]
-    above = [(row.spread or (0, row.value or 0))[1] - (row.value or 0) for row in rows]
+def _errors(rows: Sequence[Result]) -> list[list[float]] | None:
+    """Return how far the least and the greatest round lie from the medians; None: one round."""
+    if not any(row.spread for row in rows):
+        return None
+    spreads = [row.spread or (row.value or 0, row.value or 0) for row in rows]
+    values = [row.value or 0 for row in rows]
+    below = [max(0.0, value - least) for value, (least, _) in zip(values, spreads, strict=True)]
+    above = [max(0.0, most - value) for value, (_, most) in zip(values, spreads, strict=True)]
     return [below, above]
 
 
@@ -159,16 +171,17 @@ def _short(value: float) -> str:
 def _bars(plt: ModuleType, chart: Chart, series: Series) -> None:
     axes = plt.gca()
     places = list(dict.fromkeys(at for rows in series.values() for at in rows))
-    width = 0.8 / len(series)
-    small = 7 if len(places) * len(series) > 12 else 8
+    here = {place: [name for name, rows in series.items() if place in rows] for place in places}
+    width = 0.8 / max(len(names) for names in here.values())
+    bars = sum(map(len, here.values()))
     for i, (name, rows) in enumerate(series.items()):
         at = [j for j, place in enumerate(places) if place in rows]
         found = [rows[places[j]] for j in at]
-        heights = [row.value or 0 for row in found]
-        x = [j + (i - (len(series) - 1) / 2) * width for j in at]
+        # The bars of a place stand together about its middle, however many they are.
+        x = [j + (here[places[j]].index(name) - (len(here[places[j]]) - 1) / 2) * width for j in at]
         axes.bar(
             x,
-            heights,
+            [row.value or 0 for row in found],
             width * 0.92,
             label=name,
             color=COLOURS[i % len(COLOURS)],
@@ -176,24 +189,20 @@ def _bars(plt: ModuleType, chart: Chart, series: Series) -> None:
             error_kw={"lw": 1, "capsize": 2, "ecolor": "#333333"},
         )
         for left, row in zip(x, found, strict=True):
-            top = max(row.value or 0, row.spread[1] if row.spread else 0)
             axes.annotate(
                 _short(row.value or 0),
-                (left, top),
+                (left, max(row.value or 0, row.spread[1] if row.spread else 0)),
                 xytext=(0, 3),
                 textcoords="offset points",
                 ha="center",
-                fontsize=small,
-                rotation=90 if len(places) * len(series) > 18 else 0,
+                fontsize=7 if bars > 12 else 8,
+                rotation=90 if bars > 18 else 0,
             )
     axes.set_xticks(range(len(places)), [_wrapped(str(place)) for place in places])
+    axes.set_xlim(-0.5, len(places) - 0.5)
     if chart.log:
         axes.set_yscale("log")
-    axes.margins(y=0.12)
-    if len(series) > 1:
-        axes.legend(
-            frameon=False, ncols=min(4, len(series)), loc="lower right", bbox_to_anchor=(1, 1)
-        )
+    axes.margins(y=0.15 if bars > 18 else 0.1)
 
 
 def _wrapped(text: str) -> str:
@@ -225,7 +234,6 @@ def _lines(plt: ModuleType, chart: Chart, series: Series) -> None:
         axes.set_yscale("log")
     else:
         axes.set_ylim(0, 1.1 * max(_highest(rows) for rows in series.values()))
-    axes.legend(frameon=False)
 
 
 def _highest(rows: dict[str | int, Result]) -> float:
