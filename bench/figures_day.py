@@ -11,7 +11,6 @@ timers are left.
 turns of the scheduler. What the workers of this program do is not in it. There is no network.
 """
 
-import gc
 import json
 import random
 import subprocess
@@ -23,6 +22,7 @@ from typing import Final
 from bench.figures_schedules import DAY_MS, LEASED_AT_ONCE, RUNS_A_DAY, START_MS, Stand
 from bench.harness import ROOT, BenchError, Result, Scale
 from bench.loads import PAYLOAD
+from server import collector
 from wheel.engine.definition import Definition, Overlap
 
 COMMAND: Final = "python -m bench.run day"
@@ -144,8 +144,7 @@ def _set_up(day: Day, schedules: int) -> None:
         if i % 500 == 0:
             day.settle()
     day.settle()
-    gc.freeze()
-    gc.set_threshold(700, 10, 1_000_000_000)  # as the server does
+    collector.hold_back()
 
 
 def lived(schedules: int, jobs: int, seed: int = 1) -> dict[str, float]:
