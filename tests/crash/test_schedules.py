@@ -181,6 +181,40 @@ def test_a_backfill_makes_what_is_not_there_and_once(client):
     assert schedule.backfill(start, end) == [], "they are in the history now"
 
 
+def jobs_become(client, count):
+    """Return how many jobs there are, when a backfill has made so many; they come turn by turn."""
+    found = 0
+    for _ in range(10_000):
+        found = client.execute("COUNT", "HANDLER", "h")
+        if found >= count:
+            break
+    return found
+
+
+def test_an_edit_and_a_deletion_answer_when_the_last_of_many_runs_has_been_taken_back(
+    server, client
+):
+    schedule = client.schedule_cron("n", "0 0 * * *", "h")
+    end = datetime.now(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+    made = schedule.backfill(end - timedelta(days=149), end, active=200)
+    assert len(made) == jobs_become(client, 150)
+    client.schedule_cron("n", "0 12 * * *", "h")
+    assert client.execute("COUNT", "HANDLER", "h") == 0, "behind the reply nobody gets one"
+    assert {(run.outcome, run.reason) for run in schedule.runs()} == {("cancelled", "edited")}
+    before = end - timedelta(days=200)
+    assert len(schedule.backfill(before - timedelta(days=99), before, active=200)) == 99
+    assert jobs_become(client, 99) == 99
+    server.kill()
+    server.start()
+    assert client.execute("COUNT", "HANDLER", "h") == 99
+    schedule.delete()
+    assert client.execute("COUNT", "HANDLER", "h") == 0
+    server.kill()
+    server.start()
+    assert client.execute("COUNT", "HANDLER", "h") == 0
+    assert list(client.schedules()) == []
+
+
 def test_a_graph_is_applied_whole_or_not_at_all(client):
     nightly = dag("nightly", cron="0 2 * * *", catch_up="all", catch_up_window="7d")
     db = nightly.task("db", "backup.db")
