@@ -438,8 +438,9 @@ def test_losses_have_their_own_backoff_whose_first_is_free_whatever_failed_befor
         lease(worker, "h BOUND")
         worker.close()
         bench.settle()
-        shown = job(conn, job_id)
-        delays.append(max(shown["due_ms"] - bench.wall_ms, 0))
+        due_ms = job(conn, job_id)["due_ms"]
+        assert isinstance(due_ms, int)
+        delays.append(max(due_ms - bench.wall_ms, 0))
         pass_time(bench, delays[-1])
     assert delays == [0, 1000, 2000, 3000]
     told = code(ask(conn, f"FAIL {lease(conn, 'h')}"))

@@ -758,6 +758,34 @@ def test_a_backfill_makes_what_is_not_there_and_never_more_than_it_may_at_once(
     assert {entry.kind for entry in world.core.table()} == {1, 2, 3}
 
 
+def test_a_backfill_after_a_change_of_the_rule_makes_its_times_that_the_old_one_did_not_have(
+    world: Clockwork,
+) -> None:
+    """Also where the history has forgotten what was made: then the rule of that time tells."""
+    hand = Hand(world)
+    world.set("s", "0 * * * *")
+    for _ in range(30):
+        world.go(HOUR_MS)
+        hand.done(*hand.take_jobs())
+    world.go(0)
+    assert len(world.runs("s")) < 30
+    world.set("s", "*/30 * * * *")
+    world.crash()
+    begin_ms, end_ms = WALL_MS, WALL_MS + 30 * HOUR_MS
+    halves = [f"s@{at(begin_ms + hour * HOUR_MS + HOUR_MS // 2 - WALL_MS)}" for hour in range(30)]
+    assert world.scheduler.backfill("s", begin_ms + 1, end_ms, dry=True) == halves
+    assert world.scheduler.backfill("s", begin_ms + 1, end_ms, active=100) == halves
+    hand = Hand(world)
+    world.go(0)
+    for run in hand.take_jobs():
+        hand.done(run)
+    world.go(0)
+    world.set("s", "*/15 * * * *")
+    again = world.scheduler.backfill("s", begin_ms + 1, end_ms, dry=True)
+    assert len(again) == 60
+    assert not set(again) & set(halves)
+
+
 def test_a_run_is_marked_and_made_anew(world: Clockwork) -> None:
     hand = Hand(world)
     world.set("s", "0 * * * *")

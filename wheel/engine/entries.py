@@ -11,13 +11,14 @@ import struct
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from operator import attrgetter
-from typing import Final, TypedDict, Unpack
+from typing import Final, NamedTuple, TypedDict, Unpack
 
 from wheel.cron import Rule, compile_rule
 from wheel.engine.dag import AfterRule
 from wheel.engine.dates import Date
 from wheel.engine.definition import Settings
 from wheel.engine.runs import Run, Stands
+from wheel.errors import InvalidRequest
 from wheel.zones import Unit, label_span, zone
 from wheel.zones import label as label_in
 
@@ -28,6 +29,34 @@ _STATE: Final = struct.Struct("<BBqqqqqIIIIII8s")
 _PAUSED, _DROPPING = 1, 2
 _NEVER: Final = -1
 FILLED_MAX: Final = 50
+
+
+class Filled(NamedTuple):
+    """A stretch of time whose runs were made before: those of a rule, which may not be in force.
+
+    Attributes:
+        first_ms: the first nominal time.
+        last_ms: the last one.
+        rule: whose; empty: every time in it counts as made.
+        tz: the zone that it was read in.
+        dst: ``cron`` or ``literal``.
+    """
+
+    first_ms: int
+    last_ms: int
+    rule: str = ""
+    tz: str = "UTC"
+    dst: str = "cron"
+
+    def has(self, nominal_ms: int, name: str) -> bool:
+        """Return whether a time of the schedule of this name is among them."""
+        if not self.first_ms <= nominal_ms <= self.last_ms:
+            return False
+        try:
+            rule = self.rule and compile_rule(self.rule, tz=self.tz, name=name, dst=self.dst)
+        except InvalidRequest:  # a zone that is gone: rather leave out than make twice
+            return True
+        return not rule or rule.next_ms(nominal_ms - 1) == nominal_ms
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +99,7 @@ class ExtraChanges(TypedDict, total=False):
     manual: tuple[Manual, ...]
     plan: Plan | None
     repeats: tuple[tuple[int, str, int], ...]
-    filled: tuple[tuple[int, int], ...]
+    filled: tuple[Filled, ...]
     asked: tuple[tuple[int, str, str], ...]
 
 
@@ -86,8 +115,8 @@ class Extra:
         manual: runs to come that were triggered by hand.
         plan: of a backfill.
         repeats: nominal time, tag of the run repeated, and how often it was.
-        filled: stretches [first, last] whose runs were made before, by a backfill or by a rule that
-            is not in force any more; a run of theirs that is in no record is gone from the history.
+        filled: whose runs were made before, by a backfill or by a rule that is not in force any
+            more; a run of theirs that is in no record is gone from the history.
         asked: handed out runs whose worker was asked to stop: nominal time, tag, and the reason
             that their record will give.
     """
@@ -99,7 +128,7 @@ class Extra:
     manual: tuple[Manual, ...] = ()
     plan: Plan | None = None
     repeats: tuple[tuple[int, str, int], ...] = ()
-    filled: tuple[tuple[int, int], ...] = ()
+    filled: tuple[Filled, ...] = ()
     asked: tuple[tuple[int, str, str], ...] = ()
 
 
@@ -287,24 +316,32 @@ class Entry:
         self.extra = changed_extra(self.extra, plan=plan)
 
     def fill(self, first_ms: int, last_ms: int) -> None:
-        """Note that the runs of a stretch were made."""
+        """Note that the runs of a stretch were made by the rule in force."""
         if last_ms < first_ms:
             return
-        merged: list[tuple[int, int]] = []
-        for first, last in sorted((*self.extra.filled, (first_ms, last_ms))):
-            if merged and first <= merged[-1][1] + 1:
-                merged[-1] = (merged[-1][0], max(merged[-1][1], last))
+        settings = self.settings
+        whose = (settings.rule, settings.tz, settings.dst) if settings.has_rule else ("",)
+        merged: list[Filled] = []
+        for one in sorted(
+            (*self.extra.filled, Filled(first_ms, last_ms, *whose)),
+            key=lambda one: (*one[2:], one.first_ms),
+        ):
+            if merged and one[2:] == merged[-1][2:] and one.first_ms <= merged[-1].last_ms + 1:
+                last = max(merged[-1].last_ms, one.last_ms)
+                merged[-1] = merged[-1]._replace(last_ms=last)
             else:
-                merged.append((first, last))
+                merged.append(one)
+        merged.sort()
         while len(merged) > FILLED_MAX:  # rather leave out than make twice
-            merged[:2] = [(merged[0][0], merged[1][1])]
+            last = max(merged[0].last_ms, merged[1].last_ms)
+            merged[:2] = [Filled(merged[0].first_ms, last)]
         self.extra = changed_extra(self.extra, filled=tuple(merged))
 
     def was_filled(self, nominal_ms: int) -> bool:
         """Return whether a nominal time was decided before, by its rule or otherwise."""
         if self.settings.has_rule and self.since_ms <= nominal_ms <= self.done_ms:
             return True
-        return any(first <= nominal_ms <= last for first, last in self.extra.filled)
+        return any(one.has(nominal_ms, self.name) for one in self.extra.filled)
 
     def label(self, nominal_ms: int) -> str:
         """Return the date that a run is for."""
@@ -399,7 +436,7 @@ def _read_extra(data: bytes) -> Extra:
         ),
         plan=Plan(times=(), done=done, active=active) if active else None,
         repeats=tuple((ms, tag, k) for ms, tag, k in said.get("repeats", ())),
-        filled=tuple((first, last) for first, last in said.get("filled", ())),
+        filled=tuple(Filled(*one) for one in said.get("filled", ())),
         asked=tuple((ms, tag, why) for ms, tag, why in said.get("asked", ())),
     )
 
