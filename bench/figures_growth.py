@@ -18,10 +18,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
-from bench.checkpoints import TERM, WALL_MS, options, write
+from bench.checkpoints import JOB, TERM, WALL_MS, options, write
 from bench.checkpoints import load as load_checkpoint
 from bench.harness import ROOT, BenchError, Plot, Result, Scale, middle
-from bench.loads import DAY_MS, FAR_MS, PAYLOAD
+from bench.loads import DAY_MS, FAR_MS
 from wheel.engine.core import Core
 from wheel.engine.facts import Clocks
 from wheel.wire import encode_command
@@ -93,11 +93,8 @@ class Stand:
         took_s = 0.0
         for first in range(0, jobs, CHUNK):
             many = range(first, min(jobs, first + CHUNK))
-            dues = [FAR_MS + self._draw.randrange(DAY_MS) for _ in many]
-            data = b"".join(
-                encode_command(["SCHEDULE", "mail", due, PAYLOAD % (self._made + i)])
-                for i, due in zip(many, dues, strict=True)
-            )
+            dues = [FAR_MS + int(self._draw.random() * DAY_MS) for _ in many]
+            data = b"".join(JOB % (due, self._made + i) for i, due in zip(many, dues, strict=True))
             took_s += self.ask(data)[0]
         self._made += jobs
         return took_s / jobs * 1e9
