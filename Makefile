@@ -21,7 +21,7 @@ FIND_PYTHON = for p in $(PYTHON) python3 python3.14 python3.13 python3.12 python
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup node build test long lint fmt asan coverage fuzz demo bench gate gate-update dist clean \
+.PHONY: help setup node build test long soak lint fmt asan coverage fuzz demo bench gate gate-update dist clean \
 	lint-ruff lint-mypy lint-pyright lint-imports lint-c lint-tidy lint-text
 
 help:     ## Print the targets
@@ -38,6 +38,9 @@ test: build ## Every test that fits: the one command of the README
 
 long: build ## The tests that do not fit into `make test`
 	$(NODE_ENV) $(RUN) pytest -q -m long
+
+soak: build ## Half an hour of load with a fault a minute: nothing lost, nothing grows (SOAK="--share 0.25")
+	PYTHONPATH=. $(PY) -P -m tests.soak $(SOAK)
 
 demo: build ## Jobs of five kinds, kill -9 in the middle, every promise counted
 	$(PY) -P tools/demo.py

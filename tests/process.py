@@ -205,6 +205,14 @@ def parse_event(line: str) -> dict[str, object]:
     return event if isinstance(event, dict) else {}
 
 
+def compiled(folder: Path, name: str) -> Path:
+    """Return a shim of tests/shims for LD_PRELOAD, compiled into a folder."""
+    out, source = folder / f"{name}.so", ROOT / "tests" / "shims" / f"{name}.c"
+    flags = ["-O1", "-Wall", "-Werror", "-shared", "-fPIC"]
+    subprocess.run(["gcc", *flags, "-o", out, source, "-ldl"], check=True)
+    return out
+
+
 @contextmanager
 def serving(data: Path, *options: str) -> Iterator[Server]:
     """Yield a server that serves, and end it."""

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.crash.test_serve import compiled, schedule_many, wait_for
-from tests.process import Server
+from tests.crash.test_serve import schedule_many, wait_for
+from tests.process import Server, compiled
 from wheel.wire import ReplyError
 
 pytestmark = pytest.mark.crash

@@ -16,9 +16,9 @@ import time
 
 import pytest
 
-from tests.crash.test_serve import compiled, schedule_many, wait_for
+from tests.crash.test_serve import schedule_many, wait_for
 from tests.pinger import Pinger
-from tests.process import DEADLINE_S, ROOT
+from tests.process import DEADLINE_S, ROOT, compiled
 from wheel.wire import ReplyError, encode_command
 
 pytestmark = pytest.mark.crash

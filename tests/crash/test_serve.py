@@ -14,22 +14,12 @@ import redis.asyncio
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from tests.process import DEADLINE_S, ROOT, Server, parse_event
+from tests.process import DEADLINE_S, ROOT, Server, compiled, parse_event
 from wheel.client import Client
 from wheel.errors import WheeldError
 from wheel.wire import ReplyError, encode_command
 
 pytestmark = pytest.mark.crash
-
-SHIMS = ROOT / "tests" / "shims"
-
-
-def compiled(folder, name):
-    """Return a shim for LD_PRELOAD, compiled into a folder."""
-    out, source = folder / f"{name}.so", SHIMS / f"{name}.c"
-    flags = ["-O1", "-Wall", "-Werror", "-shared", "-fPIC"]
-    subprocess.run(["gcc", *flags, "-o", out, source, "-ldl"], check=True)
-    return out
 
 
 @pytest.fixture(scope="session")

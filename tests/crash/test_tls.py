@@ -15,10 +15,10 @@ import redis
 
 from server.auth import TOKEN_BYTES, Role, Token, add_token, mint
 from tests.certificates import Authority
-from tests.crash.test_serve import compiled, schedule_many, wait_for
+from tests.crash.test_serve import schedule_many, wait_for
 from tests.pinger import Pinger
 from tests.ports import free_port
-from tests.process import DEADLINE_S, Connection, Server
+from tests.process import DEADLINE_S, Connection, Server, compiled
 from wheel.client import Client
 from wheel.errors import AuthError, ConnectError, InvalidRequest, UnavailableError
 from wheel.handlers import App
