@@ -151,6 +151,12 @@ def test_37_an_alarm_ten_years_ahead_does_not_ring(world: Clockwork) -> None:
         assert not world.core.wants_python()
 
 
+def test_every_exhibit_of_recurring_schedules_is_here() -> None:
+    """The other ones stand in tests/test_museum.py."""
+    numbers = {int(name.split("_")[1]) for name in globals() if name[5:7].isdigit()}
+    assert numbers == {14, 16, 34, 35, 37}
+
+
 def test_the_slices_of_a_change_are_whole_or_not_at_all(world: Clockwork) -> None:
     """A refused change leaves nothing that a later one could submit."""
     world.set("s")
