@@ -131,9 +131,17 @@ def is_failure(row: Result) -> bool:
     return row.verdict == "MISSED" or (bool(row.why) and row.figure in GROUPS)
 
 
+EXAMPLES: Final = """\b
+Examples:
+  wheeld bench --quick
+  wheeld bench schedule herd --json now.json --against before.json
+"""
+
+
 def _listed() -> str:
     lines = [f"  {name:<11} {group.about}" for name, group in GROUPS.items()]
-    return "\b\nGroups (all of them when none is named):\n" + "\n".join(lines)
+    groups = "\b\nGroups (all of them when none is named):\n" + "\n".join(lines)
+    return f"{groups}\n\n{EXAMPLES}"
 
 
 @click.command("bench", epilog=_listed(), context_settings=CONTEXT)

@@ -339,7 +339,7 @@ def test_disk_that_fails_at_the_start_ends_it_with_74(server, fail_sync, tmp_pat
     when.touch()
     server.spawn(env={"LD_PRELOAD": str(fail_sync), "FAIL_SYNC_WHEN": str(when)})
     assert server.wait() == 74
-    assert "Input/output error" in str(server.event("start_refused")["error"])
+    assert "input/output error" in str(server.event("start_refused")["error"])
 
 
 # ---------------------------------------------------------------- options

@@ -265,11 +265,13 @@ class Repair:
         except RefusedError:
             assert report.damaged
             return "refused"
-        assert not report.damaged
+        assert report.refused is None
         life.log.close()
         if life.frames == self.whole.attempted:
             assert self.victim == 1, "only there a checkpoint covers the damaged place"
+            assert report.spare_problem, "a start without that checkpoint would meet the damage"
             return "whole"
+        assert not report.damaged
         assert life.frames == self.whole.attempted[: self.victim]
         return "repaired"
 

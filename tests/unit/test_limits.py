@@ -2,11 +2,13 @@
 
 import re
 from dataclasses import dataclass
+from unittest.mock import Mock
 
 import pytest
 
 from server.commands.serve import serve_command
-from tests.docs import ROOT, Stage
+from server.planner import Schedules
+from tests.docs import ROOT, Clock, Stage
 
 PAGE = ROOT / "docs" / "limits.md"
 UNITS = {
@@ -56,7 +58,11 @@ def rows():
 def info():
     """Return INFO's fields, those with several numbers taken apart: limit_clients.max."""
     found = {}
-    for section in Stage().state.sections().values():
+    stage = Stage()
+    stage.state.schedules = Schedules(
+        stage.bench.core, clock=Clock(stage.bench), logger=Mock(), strict_handlers=False
+    )
+    for section in stage.state.sections().values():
         for name, value in section.items():
             found[name] = value
             for pair in re.findall(r"([a-z_]+)=([0-9]+)", str(value)):
