@@ -28,12 +28,7 @@
 #include <stdio.h>
 #include <unistd.h>
 
-enum {
-    FILE_MODE = 0600,
-    WRITE_BYTES = 64 << 10, /* a piece; the one before is waited for when it is under way */
-    READ_BYTES = 64 << 10,
-    SLEEP_NS_MIN = 100 * 1000
-};
+enum { FILE_MODE = 0600, SLEEP_NS_MIN = 100 * 1000 };
 #define NS_PER_S UINT64_C(1000000000)
 
 enum { FREE = 0, TAKEN, FULL };
@@ -175,9 +170,10 @@ static int write_piece(wd_ckptwriter *w, wd_span piece)
 static int write_bytes(wd_ckptwriter *w, wd_span bytes)
 {
     int status = w->fd < 0 ? open_file(w) : WD_OK;
-    for (size_t at = 0; at < bytes.n && status == WD_OK; at += WRITE_BYTES) {
+    for (size_t at = 0; at < bytes.n && status == WD_OK; at += w->o.piece_bytes) {
         size_t left = bytes.n - at;
-        status = write_piece(w, (wd_span){bytes.p + at, left < WRITE_BYTES ? left : WRITE_BYTES});
+        status = write_piece(
+            w, (wd_span){bytes.p + at, left < w->o.piece_bytes ? left : w->o.piece_bytes});
     }
     return status;
 }
@@ -199,7 +195,8 @@ static int verify_some(wd_ckptwriter *w)
 {
     const wd_io *io = w->o.io;
     uint64_t room = (uint64_t)(w->offset - w->read_offset) + w->reading.n;
-    size_t want = room - w->reading.n < READ_BYTES ? (size_t)(room - w->reading.n) : READ_BYTES;
+    size_t left = (size_t)(room - w->reading.n);
+    size_t want = left < w->o.piece_bytes ? left : w->o.piece_bytes;
     if (wd_buf_need(&w->reading, want + 1) != WD_OK) return fail(w, "memory", -ENOMEM, 0);
     /* One byte more than there should be: the file must end where its bytes end. */
     int64_t got = io->pread(io->disk, w->fd, w->reading.p + w->reading.n, want + 1, w->read_offset);
@@ -301,7 +298,7 @@ static void init_sync(wd_ckptwriter *w)
 
 wd_ckptwriter *wd_ckptwriter_new(const wd_ckptwriter_options *o)
 {
-    WD_ASSERT(o->io && o->path);
+    WD_ASSERT(o->io && o->path && o->piece_bytes > 0);
     WD_ASSERT(strlen(o->path) < WD_CKPT_PATH_BYTES);
     wd_ckptwriter *w = wd_zalloc(sizeof *w);
     if (!w) return NULL;

@@ -25,6 +25,7 @@ typedef struct {
     const wd_io *io;
     const char *path;    /* removed if it is there, then made */
     uint64_t rate_bytes; /* written, or read back, a second; 0 = as fast as it goes */
+    size_t piece_bytes;  /* that the disk is given, or asked for, at once; at most two under way */
     int threaded;
     int wake_fd; /* an eventfd to write to when the loop may go on; -1 = none */
 } wd_ckptwriter_options;

@@ -125,11 +125,20 @@ void wd_save_free(wd_core *c)
 
 /* ---- public ---- */
 
+/* A commit that syncs waits for what the disk has in hand, so that is little: 64 KiB keep its p99
+ * within 1.5 times of what it is alone, 1 MiB makes it 3.5 times. Where nobody waits, large pieces
+ * cost a tenth of the CPU time (0.03 instead of 0.3 us a job that is scheduled meanwhile). */
+static size_t piece_bytes(const wd_core *c)
+{
+    return c->options.fsync_mode == WD_FSYNC_OFF ? 1 << 20 : 64 << 10;
+}
+
 static int bring_up(wd_core *c, wd_save *s, const wd_io *io, const wd_checkpoint_start *o)
 {
     wd_ckptwriter_options w = {.io = io,
                                .path = o->path,
                                .rate_bytes = o->rate_bytes,
+                               .piece_bytes = piece_bytes(c),
                                .threaded = o->threaded != 0,
                                .wake_fd = o->threaded ? wd_commit_wake_fd(c->commit) : -1};
     wd_checkpoint_options k = {

@@ -15,7 +15,7 @@ from tests.fed import TERM
 from tests.unit.test_checkpoint import PATH, SALT, Saved, chunks, rebuilt, scan, start
 from wal.facts import CheckpointStop
 from wheel.engine.core import Commit, Core, CoreOptions
-from wheel.engine.facts import CheckpointPhase, Clocks
+from wheel.engine.facts import CheckpointPhase, Clocks, Sync
 from wheel.errors import CoreError
 
 OVER = (CheckpointPhase.DONE, CheckpointPhase.FAILED)
@@ -109,12 +109,13 @@ def big(jobs, **options):
     return saved
 
 
-PIECE_BYTES = 64 << 10
-READ_BYTES = 64 << 10
+PIECE_BYTES = {Sync.ALWAYS: 64 << 10, Sync.INTERVAL: 64 << 10, Sync.OFF: 1 << 20}
 
 
-def test_the_file_goes_to_the_disk_in_pieces_with_two_of_them_under_way_at_most():
-    saved, disk = big(200), OddDisk()
+@pytest.mark.parametrize("sync", Sync)
+def test_the_file_goes_to_the_disk_in_pieces_with_two_of_them_under_way_at_most(sync):
+    """Small ones where a commit may wait for the disk, large ones where none does."""
+    saved, disk, piece_bytes = big(200, sync=sync), OddDisk(), PIECE_BYTES[sync]
     saved.start(io=disk.io, slice_things=50)
     assert saved.finish().phase == CheckpointPhase.DONE
     written = under_way = 0
@@ -122,16 +123,16 @@ def test_the_file_goes_to_the_disk_in_pieces_with_two_of_them_under_way_at_most(
         if name == "pwrite":
             _, size, offset = arguments
             assert offset == written
-            assert size <= PIECE_BYTES
+            assert size <= piece_bytes
         elif name == "writeback":
             offset, size, wait = arguments
             assert offset == (written - under_way if wait else written)
             written += 0 if wait else size
             under_way += -size if wait else size
-            assert under_way <= 2 * PIECE_BYTES
+            assert under_way <= 2 * piece_bytes
     assert written == len(disk.data) > 10 << 20
     read = [a[2] for name, a in disk.asked if name == "pread"]
-    assert max(read) == READ_BYTES + 1, "where the file must end is looked at too"
+    assert max(read) == piece_bytes + 1, "where the file must end is looked at too"
     after = [name for name, _ in disk.asked if name in ("datasync", "forget", "pread")]
     assert after[:3] == ["datasync", "forget", "pread"]
     assert scan(bytes(disk.data)).stop is CheckpointStop.WHOLE
