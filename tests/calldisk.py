@@ -7,6 +7,9 @@ one, at the very call where they matter.
 import ctypes
 from collections.abc import Callable
 
+from wal.disk import RealDisk
+from wal.frame import real_io
+
 P, I32, I64, U64, SIZE, TEXT = (
     ctypes.c_void_p,
     ctypes.c_int,
@@ -71,3 +74,27 @@ class CallDisk:
 def real_table(io: int) -> Table:
     """Return the table at an address."""
     return Table.from_address(io)
+
+
+class HookedDisk(RealDisk):
+    """The kernel's disk, but each sync of a file by the log first asks the test.
+
+    Attributes:
+        on_datasync: what answers a sync, in the thread that makes it: the result, or None for
+            what the kernel says.
+    """
+
+    def __init__(self) -> None:
+        self.on_datasync: Callable[[], int | None] = lambda: None
+        self._real = real_table(real_io())
+        self._table = Table.from_buffer_copy(self._real)
+        self._table.datasync = TYPES["datasync"](self._datasync)
+
+    @property
+    def io(self) -> int:
+        """Address of the table."""
+        return ctypes.addressof(self._table)
+
+    def _datasync(self, _disk: object, fd: int) -> int:
+        result = self.on_datasync()
+        return int(self._real.datasync(None, fd)) if result is None else result
