@@ -169,16 +169,16 @@ static void place_thread(wd_commit *c, int awaited)
 
 /* ---- life ---- */
 
-static int init_sync(wd_commit *c)
+static void init_sync(wd_commit *c)
 {
     pthread_condattr_t attr;
-    if (pthread_condattr_init(&attr) != 0) return WD_ENOMEM;
-    /* With these attributes, a condition and a mutex take no resources in glibc and musl. */
-    int failed = pthread_condattr_setclock(&attr, CLOCK_MONOTONIC) != 0 ||
-                 pthread_cond_init(&c->changed, &attr) != 0 ||
-                 pthread_cond_init(&c->done, &attr) != 0 || pthread_mutex_init(&c->lock, NULL) != 0;
-    (void)pthread_condattr_destroy(&attr);
-    return failed ? WD_ENOMEM : WD_OK;
+    int error = pthread_condattr_init(&attr);
+    error |= pthread_condattr_setclock(&attr, CLOCK_MONOTONIC);
+    error |= pthread_cond_init(&c->changed, &attr);
+    error |= pthread_cond_init(&c->done, &attr);
+    error |= pthread_mutex_init(&c->lock, NULL);
+    error |= pthread_condattr_destroy(&attr);
+    WD_ASSERT(error == 0); /* glibc and musl: cannot fail with these, they take no resources */
 }
 
 wd_commit *wd_commit_new(wd_engine *e, int mode, int fsync_mode, uint32_t own_sync_us)
@@ -193,15 +193,17 @@ wd_commit *wd_commit_new(wd_engine *e, int mode, int fsync_mode, uint32_t own_sy
     c->fsync_mode = fsync_mode;
     c->herd_sync_ns = (uint64_t)own_sync_us * NS_PER_US;
     c->wake_fd = eventfd(0, EFD_NONBLOCK | EFD_CLOEXEC);
-    if (c->wake_fd >= 0 && init_sync(c) == WD_OK) return c;
-    if (c->wake_fd >= 0) (void)close(c->wake_fd);
-    wd_release(c);
-    return NULL;
+    if (c->wake_fd < 0) {
+        wd_release(c);
+        return NULL;
+    }
+    init_sync(c);
+    return c;
 }
 
 void wd_commit_free(wd_commit *c)
 {
-    if (!c) return;
+    WD_ASSERT(c);
     if (c->has_thread) {
         (void)pthread_mutex_lock(&c->lock);
         c->stop = 1;
