@@ -22,8 +22,10 @@ from tests.twin import build_ffi
 
 ROOT = Path(__file__).parents[1]
 CSRC = ROOT / "csrc"
-BREAKS = ROOT / "tests" / "c" / "break_state.c"
-BREAK = "int wd_break(wd_core *c, const char *what);"
+C = ROOT / "tests" / "c"
+BREAKS = (C / "break_state.c", C / "break_wheel.c")
+INCLUDED = "wd_wheel.c"  # by break_wheel.c
+BREAK = "int wd_break(wd_core *c, const char *what); int wd_break_says(wd_core *c);"
 MOST = 64  # ended jobs, tokens
 NUMBERS = 8  # handlers, policies, entries
 ARENA_BYTES = 1 << 16
@@ -41,7 +43,7 @@ FLAGS = "-std=c11 -O0 -UNDEBUG -w -fPIC -DPy_LIMITED_API=0x030B0000"
 
 
 def _sources() -> dict[str, str]:
-    texts = {path.name: path.read_text() for path in [*sorted(CSRC.glob("wd*.[ch]")), BREAKS]}
+    texts = {path.name: path.read_text() for path in [*sorted(CSRC.glob("wd*.[ch]")), *BREAKS]}
     for file, old, new in LIMITS:
         assert texts[file].count(old) == 1, (file, old)
         texts[file] = texts[file].replace(old, new)
@@ -79,7 +81,8 @@ def _compile(sources: Path, module: Path, counting: list[str]) -> None:
         return made
 
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        objects = list(pool.map(compiled, sorted(sources.glob("*.c"))))
+        compiled_alone = [c for c in sorted(sources.glob("*.c")) if c.name != INCLUDED]
+        objects = list(pool.map(compiled, compiled_alone))
     fresh = module.with_suffix(".new")
     subprocess.run(["gcc", "-shared", "-pthread", *counting, *objects, "-o", fresh], check=True)
     fresh.rename(module)

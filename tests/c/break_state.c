@@ -10,6 +10,8 @@
 #include "wd_state.h"
 
 int wd_break(wd_core *c, const char *what);
+int wd_break_says(wd_core *c);
+int wd_break_wheel(wd_wheel *w, const char *what); /* break_wheel.c */
 
 /* The nth row, from 0, in a state. */
 static uint32_t row_in(const wd_engine *e, uint32_t state, uint32_t nth)
@@ -32,6 +34,7 @@ static int break_row(wd_engine *e, const char *what)
 {
     wd_job *row = &e->rows[row_in(e, WD_SCHEDULED, 0)];
     wd_job *ready = &e->rows[row_in(e, WD_READY, 0)];
+    uint32_t leased = row_in(e, WD_LEASED, 0);
     wd_side *b = wd_job_side(e->slab, row), *rb = wd_job_side(e->slab, ready);
     wd_side *other = wd_job_side(e->slab, &e->rows[row_in(e, WD_SCHEDULED, 1)]);
     wd_side *dead = wd_job_side(e->slab, &e->rows[row_in(e, WD_DEAD, 0)]);
@@ -70,6 +73,10 @@ static int break_row(wd_engine *e, const char *what)
         b->key = other->key, b->key_len = other->key_len;
     else if (IS("a relative row in the other wheel"))
         row->rel ^= 1;
+    else if (IS("a leased row in no wheel"))
+        (void)wd_wheel_cancel(e->rel_wheel, leased), e->rows[leased].where = 1;
+    else if (IS("a wall wheel that is broken"))
+        (void)wd_break_wheel(e->wall_wheel, "a bit of an empty bucket");
     else if (IS("a row without a generation"))
         row->gen = 0;
     else if (IS("another priority than its queue's"))
@@ -217,5 +224,12 @@ int wd_break(wd_core *c, const char *what)
         return 1;
     }
     return break_row(e, what) || break_run(e, what) || break_counts(e, what) ||
-           break_lists(e, what) || (e->queue_first && break_batches(e, what));
+           break_lists(e, what) || (e->queue_first && break_batches(e, what)) ||
+           wd_break_wheel(e->rel_wheel, what);
+}
+
+/* Which of its own invariants the wheel of relative times finds broken; 0 = none. */
+int wd_break_says(wd_core *c)
+{
+    return wd_wheel_check(c->engine->rel_wheel);
 }
