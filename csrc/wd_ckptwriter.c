@@ -139,10 +139,12 @@ static int write_back(wd_ckptwriter *w)
     return WD_OK;
 }
 
-/* Under the lock: n bytes were moved; wait as long as the rate asks for, or until stopped. */
+/* Under the lock: n bytes were moved; wait as long as the rate asks for, or until stopped. Within
+ * rounds nobody waits. */
 static void keep_pace(wd_ckptwriter *w, size_t n)
 {
-    if (w->o.rate_bytes == 0 || n == 0 || !w->has_thread) return;
+    WD_ASSERT(n > 0);
+    if (w->o.rate_bytes == 0 || !w->has_thread) return;
     uint64_t now_ns = wd_clock_mono_ns();
     if (w->free_at_ns < now_ns)
         w->free_at_ns = now_ns; /* time that passed unused is not saved up */

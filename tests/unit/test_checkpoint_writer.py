@@ -295,6 +295,12 @@ def test_what_is_written_within_the_rate_does_not_wait_for_it(tmp_path):
         saved.bench.settle()  # takes it down
 
 
+def test_within_rounds_nobody_waits_for_the_rate():
+    saved = Saved().fill()
+    saved.start(rate_bytes=1)  # at which it would take hours
+    assert scan(saved.save_rest()).stop == CheckpointStop.WHOLE
+
+
 def test_a_checkpoint_is_given_up_while_its_thread_waits_for_the_rate(served):
     core, path = served
     before = set(threading.enumerate())
