@@ -1,6 +1,7 @@
 """Where a checkpoint and the log behind it meet: records it has seen, numbers that do not fit."""
 
 import struct
+from copy import copy
 
 import pytest
 from _wheeld import lib
@@ -186,21 +187,55 @@ def test_an_end_whose_rings_do_not_fit_is_damage(saved, kind, head, following):
         refused(saved, saved[1][:at] + resealed(bytes(end), 0, whole))
 
 
-def test_a_link_to_an_entry_of_long_ago_leads_nowhere(saved):
-    """The low half of a number comes again after 2^32 entries."""
-    at, whole = chunk_of(saved[1], ENDED)
-    (first,) = struct.unpack_from("<Q", saved[1], at + 24)
-    count = struct.unpack_from("<I", saved[1], at + 20)[0]
-    moved = bytearray(saved[1])
-    struct.pack_into("<Q", moved, at + 24, first + (1 << 32))
-    end = chunks(saved[1])[-1][0]
-    struct.pack_into("<Q", moved, end + CHUNK + 32, first + (1 << 32) + count)
-    struct.pack_into("<Q", moved, end + CHUNK + 40, first + (1 << 32))
-    data = whole_again(bytes(moved))
-    with Core(saved[0].bench.options) as core:
-        core.load(data)
-        assert core.check() == 0
-        assert whole > 0
+def ended_again(saved, by):
+    """Return the checkpoint with its ended jobs once more, numbered higher by that, and their ids.
+
+    All end at the time of the last, so that the second run follows the first.
+    """
+    data = saved[1]
+    at, whole = chunk_of(data, ENDED)
+    again, ids, place = bytearray(data[at : at + whole]), [], CHUNK
+    count, first = struct.unpack_from("<IQ", again, 20)
+    for _ in range(count):
+        ids.append(struct.unpack_from("<Q", again, place)[0])
+        struct.pack_into("<q", again, place + 48, WALL_MS)
+        place += ENDED_IMAGE.size + struct.unpack_from("<H", again, place + 58)[0]
+    struct.pack_into("<Q", again, 24, first + by)
+    both = bytearray(data[: at + whole] + again + data[at + whole :])
+    for number, (start_, _size, _kind) in enumerate(chunks(both)):
+        struct.pack_into("<I", both, start_ + 16, number)
+    end = chunks(both)[-1][0] + CHUNK
+    struct.pack_into("<QQ", both, end + 32, first + by + count, first + by)
+    struct.pack_into("<Q", both, end + 80, len(chunks(both)) - 1)
+    return whole_again(bytes(both)), ids
+
+
+@pytest.mark.parametrize("by", [1 << 32, (1 << 32) + 1, 1 << 33])
+def test_a_link_to_an_entry_of_long_ago_leads_nowhere(saved, by):
+    """The low half of a number comes again after 2^32 entries: older than it, or even newer."""
+    data, ids = ended_again(saved, by)
+    assert len(ids) > len({id_ % GEN for id_ in ids}), "several of one slot"
+    bench = copy(saved[0].bench)
+    with Core(bench.options) as bench.core:
+        bench.core.load(data)
+        bench.core.start(term=TERM + 1, rel_ms=bench.wall_ms, clocks=bench.clocks())
+        assert bench.core.check() == 0
+        conn = bench.open()
+        for id_ in ids:
+            assert conn.ask(f"JOB {id_}").startswith(b"*"), id_
+            assert conn.ask(f"JOB {id_ + 99 * GEN}") == b"$-1\r\n"
+
+
+def test_an_end_whose_ring_begins_below_what_was_loaded_is_damage(saved):
+    by = 1 << 32
+    data, ids = ended_again(saved, by)
+    end = chunks(data)[-1][0] + CHUNK
+    next_, head = struct.unpack_from("<QQ", data, end + 32)
+    assert next_ - head == len(ids)
+    for wrong in (head - 1, 1):
+        low = bytearray(data)
+        struct.pack_into("<Q", low, end + 40, wrong)
+        refused(saved, whole_again(bytes(low)))
 
 
 def test_a_payload_above_the_largest_block_is_damage(saved):
