@@ -6,35 +6,66 @@ from tests.fed import Bench
 from tests.unit.test_memory_runs_out import fail_allocation
 from wheel.engine.records import Kind, Record, encode
 
-LINES = ["LEASE h COUNT 2", "LEASE owned", "JOB failed", "DEAD", "JOBS COUNT 9", "HANDLERS"]
+LEASES = ["LEASE h COUNT 2", "LEASE owned"]
+LINES = [
+    *LEASES,
+    "ACK" + 8 * " {ended}",
+    "EXTEND" + 8 * " {ended}",
+    "JOB failed",
+    "DEAD",
+    "JOBS COUNT 9",
+    "HANDLERS",
+]
 WIDTHS = range(0, 560, 3)  # of what stands in front of it: the buffer grows at each byte of a reply
+OWNED = Record(
+    kind=Kind.CREATED,
+    name=b"owned",
+    due_ms=0,
+    flags=0,
+    priority=1,
+    owner=b"daily@2027-01-15\n1800000000000\n2027-01-15",
+)
 
 
-def prepared() -> Bench:
+def prepared() -> tuple[Bench, str]:
+    """Return a bench with jobs in most states, and the receipt of a grant that is over."""
     bench = Bench()
     conn = bench.open()
-    for line in ("SCHEDULE h now payload KEY k META meta GROUP g", "SCHEDULE h now x KEY failed"):
-        conn.ask(line)
+    conn.ask("SCHEDULE later +1h payload KEY k META meta GROUP g")
+    conn.ask("SCHEDULE h now x KEY failed")
+    receipt = ""
     for _ in range(2):
         conn.ask("SCHEDULE dying now x KEY d RETRIES 1")
         receipt = conn.ask("LEASE dying WORKER w").split(b"\r\n")[3].decode()
         conn.ask(f"FAIL {receipt} IN 0 ERROR why")
-    op = {"name": b"owned", "due_ms": 0, "flags": 0, "priority": 1}
-    owner = b"daily@2027-01-15\n1800000000000\n2027-01-15"
-    bench.core.submit(encode(Record(kind=Kind.CREATED, owner=owner, **op)))
+    conn.close()
     bench.settle()
-    return bench
+    return bench, receipt
+
+
+def supply(bench: Bench, line: str) -> None:
+    """Let there be what a LEASE gives out: an earlier one may have taken what there was."""
+    if line == "LEASE owned":
+        bench.core.submit(encode(OWNED))
+    elif line in LEASES:
+        conn = bench.open()
+        for _ in range(2):
+            conn.ask("SCHEDULE h now payload META meta GROUP g")
+        conn.close()
+    bench.settle()
 
 
 @pytest.mark.parametrize("line", LINES)
 def test_a_reply_is_whole_or_its_connection_is_closed(line: str) -> None:
-    bench = prepared()
-    whole = bench.open().ask("COUNT")
+    bench, receipt = prepared()
     for width in WIDTHS:
         for n in range(1, 9):
+            supply(bench, line)
+            whole = bench.open().ask("COUNT")
             conn = bench.open()
             fail_allocation(n)
-            conn.feed(b"PING " + b"p" * width + b"\r\n" + line.encode() + b"\r\nPING\r\n")
+            text = line.format(ended=receipt).encode()
+            conn.feed(b"PING " + b"p" * width + b"\r\n" + text + b"\r\nPING\r\n")
             failed = fail_allocation(0) >= n
             bench.settle()
             reply = conn.take()
@@ -42,9 +73,9 @@ def test_a_reply_is_whole_or_its_connection_is_closed(line: str) -> None:
             assert conn.finished or reply.endswith(b"+PONG\r\n") or b"-OOM" in reply
             conn.close()
             bench.settle()
+            assert bench.open().ask("COUNT") == whole
             if not failed:
                 break
-    assert bench.open().ask("COUNT") == whole
     bench.check()
 
 
