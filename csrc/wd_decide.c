@@ -383,9 +383,10 @@ uint64_t wd_engine_key_id(const wd_engine *e, wd_span key)
 {
     uint32_t slot = wd_key_find(e, key);
     if (slot != WD_NIL) return wd_job_id(e->slab, slot);
+    /* Every end of a job with a key is in the ring, and the ring forgets the oldest first: what it
+     * still knows is newer than a dead job that it has forgotten, whatever the wall clock said. */
     const wd_ended *end = wd_ring_find_key(e->ring, wd_key_hash(e, key));
-    slot = wd_dead_find(e, key); /* longer than the ring remembers its end */
-    if (slot == WD_NIL) return end ? end->id : 0;
-    int newer = end && end->ended_ms > wd_job_side(e->slab, &e->rows[slot])->ended_ms;
-    return newer ? end->id : wd_job_id(e->slab, slot);
+    if (end) return end->id;
+    slot = wd_dead_find(e, key);
+    return slot == WD_NIL ? 0 : wd_job_id(e->slab, slot);
 }

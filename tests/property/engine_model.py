@@ -452,10 +452,15 @@ class Model:
         return next((e for e in reversed(self.ended) if e.id == job_id), None)
 
     def id_of_key(self, key: bytes) -> int:
-        """Return the live job that the key names, else the newest that ended, else 0."""
+        """Return the live job that the key names, else the newest that ended, else 0.
+
+        A dead job ended too, and is there for 90 days: also when its end is forgotten.
+        """
         if key in self.keys:
             return self.keys[key]
-        return next((e.id for e in reversed(self.ended) if e.key == key), 0)
+        ended = (e.id for e in reversed(self.ended) if e.key == key)
+        dead = (job.id for job in reversed(self.dead) if job.key == key)
+        return next(ended, 0) or next(dead, 0)
 
     def state_of(self, job_id: int) -> str:
         if job_id in self.jobs:

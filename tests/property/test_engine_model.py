@@ -302,6 +302,32 @@ class EngineMachine(RuleBasedStateMachine):
         self.world.after()
 
 
+@pytest.mark.parametrize("down_ms", [None, 0])
+def test_a_dead_job_is_purged_by_a_key_whose_end_is_forgotten(down_ms: int | None) -> None:
+    """The ended ring forgets after an hour what the dead list keeps for 90 days."""
+    machine = EngineMachine()
+    machine.start(seed=0)
+    world, now = machine.world, When(ms=0, relative=True)
+    try:
+        for key in (b"k3", b""):
+            world.schedule(world.conns[0], New(handler=b"a", when=now, key=key))
+            world.after()
+            ask = Ask(names=(b"a",), count=1, for_ms=0, worker=b"")
+            world.lease(world.conns[0], ask, wait_ms=0, bound=False)
+            world.fail(world.conns[0], world.receipts[-1], in_ms=None, dead=True)
+            world.advance(2 * 3_600_000)
+            world.after()
+        [first, second] = sorted(world.model.made)
+        assert world.model.ended_of(first) is None
+        if down_ms is not None:
+            world.crash(down_ms=down_ms, same_boot=True, lost=())
+        world.verb(world.conns[0], "PURGE", [b"k3", b"k3", second])
+        world.after()
+        assert world.model.over == {first: "purged", second: "purged"}
+    finally:
+        machine.teardown()
+
+
 def run(examples: int, steps: int) -> None:
     run_state_machine_as_test(
         EngineMachine,

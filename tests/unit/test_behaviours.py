@@ -660,6 +660,23 @@ def test_a_dead_job_is_found_by_its_key_as_long_as_it_is_dead(bench: Bench) -> N
     assert ask(conn, "JOB k") is None
 
 
+@pytest.mark.parametrize("step_ms", [0, -2 * HOUR_MS])
+def test_a_key_names_what_ended_last_and_not_what_the_wall_clock_dates_last(
+    bench: Bench, step_ms: int
+) -> None:
+    """In one millisecond, and with a clock that was set back in between."""
+    conn = bench.open()
+    dead = schedule(conn, "h now x KEY k RETRIES 0")
+    ask(conn, f"FAIL {lease(conn, 'h')}")
+    step_wall(bench, step_ms)
+    last = schedule(conn, "h now x KEY k")
+    ask(conn, f"ACK {lease(conn, 'h')}")
+    assert dead != last
+    assert shown_id(conn, "k") == last
+    assert codes(ask(conn, "PURGE k")) == ["CONFLICT"]
+    assert ask(conn, f"PURGE {dead}") == ["OK"]
+
+
 def shown_id(conn: Fed, name: str) -> str:
     """Return the id that JOB shows."""
     fields = ask(conn, f"JOB {name}")
