@@ -51,6 +51,7 @@ from wheel.facade import VERSION
 
 FLUSH_S: Final = 5.0  # at a stop, for clients that do not take their last replies
 WATCH_S: Final = 1.0
+TIDY_LOOKS: Final = 60  # of the watch: once a minute
 PROGRESS_NS: Final = 1_000_000_000
 
 
@@ -421,12 +422,16 @@ class Daemon:
             logger=self._log,
             memory_bytes_max=self._settings.memory_bytes_max,
         )
+        looks = 0
         while not self._stop.is_set():
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._stop.wait(), WATCH_S)
             watch.look()
             self._notify.alive()
             self._door.look()
+            looks += 1
+            if looks % TIDY_LOOKS == 0:
+                collector.tidy()
 
     def shut_down(self, reason: str) -> None:
         """Begin an orderly stop; again: nothing new."""
