@@ -5,12 +5,22 @@ import signal
 import socket
 import ssl
 import sys
+import tracemalloc
+from collections.abc import Iterator
 from pathlib import Path
+
+import pytest
 
 from server import collector
 from tests.certificates import Authority
+from tests.fed import WALL_MS
 from tests.ports import free_port
 from tests.process import Server
+from tests.schedules import MINUTE_MS, Clockwork, Hand
+from wheel.engine import runner, runs
+from wheel.engine.dates import Date
+from wheel.engine.definition import Overlap
+from wheel.engine.entries import _label
 from wheel.wire import ReplyError, encode_command
 
 # Runs the server with no automatic collection. At SIGUSR2 it logs what a full one finds, and plants
@@ -177,3 +187,47 @@ def test_a_server_tidies_up_as_it_looks_at_its_figures(tmp_path: Path) -> None:
         assert server.terminate() == 0
     finally:
         server.close()
+
+
+# ---------------------------------------------------------------- caches
+
+
+@pytest.fixture
+def world() -> Iterator[Clockwork]:
+    world = Clockwork()
+    yield world
+    world.check()
+
+
+def test_moments_that_never_come_again_are_not_remembered_by_the_thousand() -> None:
+    """Of 4,000 moments, each with its run and its date, less than half a megabyte is kept."""
+    tracemalloc.start()
+    try:
+        for number in range(4_000):
+            at_ms = WALL_MS + 7 * number
+            runs.parse_run_id(runs.run_id("nightly", at_ms))
+            _label("UTC", at_ms, Date.EXACT)
+        kept_bytes, _ = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert kept_bytes < 500_000
+
+
+def test_the_dates_of_runs_without_a_rule_are_forgotten(
+    world: Clockwork, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each minute adds a date; nobody edits a schedule, so nothing else forgets them."""
+    monkeypatch.setattr(runner, "DATES_MIN", 10)
+    hand = Hand(world)
+    world.set("first", "* * * * *", "a", date=Date.EXACT, overlap=Overlap.ALLOW)
+    world.set("second", "-", "b", after=("first",), date=Date.EXACT, overlap=Overlap.ALLOW)
+    sizes = []
+    for _ in range(60):
+        world.go(MINUTE_MS)
+        for run in hand.take_jobs("a") + hand.take_jobs("b"):
+            hand.done(run)
+        world.go(0)
+        sizes.append(len(world.scheduler.planner.dates))
+    assert [row.outcome for row in world.runs("second")].count("succeeded") > 15
+    assert max(sizes) > 10, "none was remembered"
+    assert max(sizes) < 20

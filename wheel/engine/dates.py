@@ -115,9 +115,20 @@ class Dates:
         self._schedule = schedule
         self._nominal: dict[tuple[str, str], int | None] = {}
 
+    def __len__(self) -> int:
+        return len(self._nominal)
+
     def forget(self) -> None:
         """A schedule was made, edited or deleted."""
         self._nominal.clear()
+
+    def trim(self, most: int) -> None:
+        """Forget all if more than ``most`` answers are remembered: every date adds one.
+
+        Not in the middle of an answer: those of one graph are found from one another.
+        """
+        if len(self._nominal) > most:
+            self._nominal.clear()
 
     def first_on(
         self, schedule: Schedule, label: str, date: Date, from_ms: int, until_ms: int

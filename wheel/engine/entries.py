@@ -17,7 +17,7 @@ from wheel.cron import Rule, compile_rule
 from wheel.engine.dag import AfterRule
 from wheel.engine.dates import Date
 from wheel.engine.definition import Settings
-from wheel.engine.runs import Run, Stands
+from wheel.engine.runs import MOMENTS_MAX, Run, Stands
 from wheel.errors import InvalidRequest
 from wheel.zones import Unit, label_span, zone
 from wheel.zones import label as label_in
@@ -147,7 +147,7 @@ def _shared(print_of_zone: bytes) -> bytes:
     return print_of_zone
 
 
-@functools.lru_cache(maxsize=4096)
+@functools.lru_cache(maxsize=MOMENTS_MAX)
 def _label(zone_name: str, nominal_ms: int, date: Date) -> str:
     """Return a label; many schedules ask for the same one."""
     return label_in(zone(zone_name), nominal_ms, _UNITS[date])

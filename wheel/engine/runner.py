@@ -32,6 +32,10 @@ from wheel.graph import Graph
 
 SLICE_NS: Final = 300_000  # of deciding; carrying it out takes twice that again
 SPANS_MAX: Final = 16
+# Of schedules without a rule: nominal times that are remembered from one change to the next, so
+# many and so many for each schedule. Past dates are not asked for again.
+DATES_MIN: Final = 1_000
+DATES_EACH: Final = 2
 # What calls for runs of schedules without a rule: a run was made, or its overlap policy dropped it.
 _FIRES: Final = frozenset({Phase.RUNNING, Phase.HELD, Phase.SKIPPED})
 
@@ -182,6 +186,7 @@ class Runner:
         """
         change = Change(self._core)
         self.known.change = change
+        self.dates.trim(DATES_MIN + DATES_EACH * len(self.store))
         unsettled = self.dependencies.unsettled()
         try:
             yield change

@@ -16,9 +16,12 @@ _ID: Final = re.compile(
     r"(?s)(?P<name>.+)@(?P<time>\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d{3})?Z)"
     r"(?P<tag>(?:![1-9]\d{0,9})?(?:~[1-9]\d{0,9})?)"
 )
+# Moments whose texts are remembered: many schedules have the same ones at the same time, and nobody
+# has them later. Each cache of them grows to about 110 kB.
+MOMENTS_MAX: Final = 512
 
 
-@functools.lru_cache(maxsize=4096)
+@functools.lru_cache(maxsize=MOMENTS_MAX)
 def time_text(nominal_ms: int) -> str:
     """Return a nominal time as run ids write it."""
     return exact(nominal_ms)
@@ -49,7 +52,7 @@ def parse_run_id(text: str) -> RunName:
     return RunName(match["name"], _time_ms(match["time"]), match["tag"])
 
 
-@functools.lru_cache(maxsize=4096)
+@functools.lru_cache(maxsize=MOMENTS_MAX)
 def _time_ms(text: str) -> int:
     from datetime import UTC, datetime, timedelta  # noqa: PLC0415
 
