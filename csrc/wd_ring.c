@@ -13,7 +13,9 @@
 enum {
     CHAINS_LOG2 = 20,
     CHAINS = 1 << CHAINS_LOG2,
-    DISCARD_BYTES = 1 << 20,
+    /* Entries whose memory is given back at once. A power of two: blocks tile the ring, and as an
+     * entry's size is a multiple of 8 bytes each is whole pages, so that none is left behind. */
+    BLOCK = 8192,
     AGED_MAX = 16 * 1024 /* entries that one call forgets at most: a bound on one frame's work */
 };
 
@@ -61,6 +63,7 @@ static uint64_t follow(const ring *r, uint32_t link, uint64_t from)
 
 static int ring_init(ring *r, size_t entry_bytes, uint32_t capacity)
 {
+    WD_ASSERT(capacity < BLOCK || capacity % BLOCK == 0);
     *r = (ring){.entry_bytes = entry_bytes, .capacity = capacity, .head = 1, .tail = 1};
     r->base = wd_reserve(entry_bytes * capacity);
     return r->base != NULL;
@@ -186,18 +189,16 @@ const wd_once *wd_ring_find_once(const wd_ring *r, wd_hash128 token, int64_t rel
     return NULL;
 }
 
-/* Entries [head, head + n) go; pages wholly behind the new head are given back. */
+/* Entries [head, head + n) go; blocks wholly behind the new head are given back, but one that the
+ * ring's other end has come to: it is in use. */
 static void forget(ring *r, uint64_t n)
 {
     WD_ASSERT(n <= r->tail - r->head);
-    uint64_t per_block = DISCARD_BYTES / r->entry_bytes;
-    uint64_t first = r->head / per_block, end = (r->head + n) / per_block;
+    uint64_t first = r->head / BLOCK, end = (r->head + n) / BLOCK;
     r->head += n;
-    for (uint64_t b = first; b < end; b++) {
-        uint64_t from = b * per_block % r->capacity;
-        uint64_t most = r->capacity - from < per_block ? r->capacity - from : per_block;
-        wd_discard(r->base + from * r->entry_bytes, most * r->entry_bytes);
-    }
+    for (uint64_t b = first; b < end; b++)
+        if (b * BLOCK + r->capacity >= r->tail)
+            wd_discard(entry_at(r, b * BLOCK), BLOCK * r->entry_bytes);
 }
 
 void wd_ring_drop_ended(wd_ring *r, uint64_t n)

@@ -7,16 +7,17 @@ import ssl
 import sys
 import tracemalloc
 from collections.abc import Iterator
+from itertools import count
 from pathlib import Path
 
 import pytest
 
 from server import collector
 from tests.certificates import Authority
-from tests.fed import WALL_MS
+from tests.fed import WALL_MS, Bench
 from tests.ports import free_port
 from tests.process import Server
-from tests.schedules import MINUTE_MS, Clockwork, Hand
+from tests.schedules import HOUR_MS, MINUTE_MS, Clockwork, Hand
 from wheel.engine import runner, runs
 from wheel.engine.dates import Date
 from wheel.engine.definition import Overlap
@@ -231,3 +232,48 @@ def test_the_dates_of_runs_without_a_rule_are_forgotten(
     assert [row.outcome for row in world.runs("second")].count("succeeded") > 15
     assert max(sizes) > 10, "none was remembered"
     assert max(sizes) < 20
+
+
+# ---------------------------------------------------------------- pages
+
+
+RING_STEP = 64_000 + 1_536  # entries in whole blocks of the ring (csrc/wd_ring.c)
+
+
+def reserved_bytes() -> int:
+    """Return what is resident of this process's large reservations, where rings and rows stand."""
+    found = size_kb = 0
+    for line in Path("/proc/self/smaps").read_text().splitlines():
+        name, _, rest = line.partition(":")
+        if name == "Size":
+            size_kb = int(rest.split()[0])
+        elif name == "Anonymous" and size_kb >= 64 * 1024:
+            found += int(rest.split()[0]) * 1024
+    return found
+
+
+def test_a_ring_leaves_no_page_behind_when_it_moves_on() -> None:
+    """Ended jobs and tokens come and are forgotten; where they stood nothing stays resident."""
+    bench = Bench()
+    conn, tokens = bench.open(), count()
+
+    def end(jobs: int) -> None:
+        lines = [b"SCHEDULE h now x EXPIRE now ONCE t%d\r\n" % next(tokens) for _ in range(jobs)]
+        conn.feed(b"".join(lines))
+        bench.advance(11_000)  # the sweep has been by
+        bench.settle()
+        conn.take()
+        bench.frames.clear()
+
+    kept = []
+    for _ in range(3):
+        for _ in range(64):
+            end(1_000)
+        for _ in range(RING_STEP - 64_000):  # each forgets at most 16,384
+            bench.advance(HOUR_MS)
+            end(1)
+        kept.append(reserved_bytes())
+    assert bench.core.check() == 0
+    assert bench.core.engine_figures()["ended_count"] == 1
+    assert kept[1] == kept[2]
+    bench.core.close()
