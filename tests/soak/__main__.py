@@ -134,7 +134,6 @@ class Soak:
             self.runs = self.folder / "runs"
             crew = Crew(self.folder / "ledger", self.server.port, self.runs)
             self.crons = schedules.Schedules(self.server)
-            self.crons.fill()
             self.faults = Faults(
                 self.server,
                 crew,
@@ -232,6 +231,7 @@ class Soak:
         """Meet every fault once, the largest there will be, and a kill -9 of the server."""
         self.faults.scale = FIRST_SCALE
         self._kill()
+        self.crons.fill()  # behind the kill: the caches go with the process
         rotation = self.faults.rotation
         gap_s = 60 * self.options.warm_up / len(rotation)
         for fault in rotation:
