@@ -149,6 +149,31 @@ static int break_counts(wd_engine *e, const char *what)
     return 1;
 }
 
+/* Of the handler with work: two jobs in its heap, two priorities. */
+static int break_ready(wd_engine *e, const char *what)
+{
+    uint32_t n;
+    wd_handler *h = working_handler(e, &n);
+    wd_ready *q = &h->ready;
+    WD_ASSERT(q->heap_count == 2 && q->fifos_count == 2);
+    wd_job *top = &e->rows[q->heap[0]], *below = &e->rows[q->heap[1]];
+    if (IS("a row of the heap that says it is queued"))
+        top->heaped = 0;
+    else if (IS("a row of the heap that names another place"))
+        below->prev = 0;
+    else if (IS("a heap out of order"))
+        below->due_ms = top->due_ms - 1;
+    else if (IS("two queues of one priority"))
+        q->fifos[1].priority = q->fifos[0].priority;
+    else if (IS("a queue whose end is not its last"))
+        q->fifos[1].tail = q->heap[0];
+    else if (IS("a handler that counts one less"))
+        h->count[WD_READY]--, q->count--;
+    else
+        return 0;
+    return 1;
+}
+
 static int break_lists(wd_engine *e, const char *what)
 {
     uint32_t leased = e->leased.first, dead = e->dead.first;
@@ -224,8 +249,8 @@ int wd_break(wd_core *c, const char *what)
         return 1;
     }
     return break_row(e, what) || break_run(e, what) || break_counts(e, what) ||
-           break_lists(e, what) || (e->queue_first && break_batches(e, what)) ||
-           wd_break_wheel(e->rel_wheel, what);
+           break_ready(e, what) || break_lists(e, what) ||
+           (e->queue_first && break_batches(e, what)) || wd_break_wheel(e->rel_wheel, what);
 }
 
 /* Which of its own invariants the wheel of relative times finds broken; 0 = none. */

@@ -21,6 +21,9 @@ SCENE = [
     "FAIL {2} DEAD",
     "SCHEDULE i now x KEY ready EXPIRE +1h",
     "SCHEDULE i now x EXPIRE +2h",
+    "SCHEDULE i 1799999000001 x",
+    "SCHEDULE i 1799999000002 x",
+    "SCHEDULE i now x PRIORITY 3",
     "SCHEDULE h +1h x KEY gone1",
     "SCHEDULE h +1h x KEY gone2",
     "CANCEL gone1 gone2",
@@ -33,7 +36,10 @@ BROKEN = {
     3: "a relative row in the other wheel|a leased row in no wheel|a wall wheel that is broken",
     4: "more in a queue than rows|a handler with work that is not working|work of another handler"
     "|more with work than there are|another priority than its queue's"
-    "|a queue that leads elsewhere|a queued row that says it is in the heap",
+    "|a queue that leads elsewhere|a queued row that says it is in the heap"
+    "|a row of the heap that says it is queued|a row of the heap that names another place"
+    "|a heap out of order|two queues of one priority|a queue whose end is not its last"
+    "|a handler that counts one less",
     5: "a key in no index|an index without a key|a dead row with a live key|a key twice"
     "|a key index with an item more|a dead key that is in no index",
     6: "a row without a generation|a free row that is used up"
