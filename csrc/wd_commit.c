@@ -126,9 +126,11 @@ static void *thread_main(void *arg)
     wd_commit *c = arg;
     struct timespec next_sync = wd_clock_deadline(SYNC_INTERVAL_NS);
     (void)pthread_mutex_lock(&c->lock);
-    while (!c->stop || c->state == GIVEN) {
-        if (c->state == GIVEN) {
+    for (;;) {
+        if (c->state == GIVEN) { /* also when it is to stop */
             write_given(c);
+        } else if (c->stop) {
+            break;
         } else if (c->fsync_mode != WD_FSYNC_INTERVAL) {
             (void)pthread_cond_wait(&c->changed, &c->lock);
         } else if (pthread_cond_timedwait(&c->changed, &c->lock, &next_sync) == ETIMEDOUT) {

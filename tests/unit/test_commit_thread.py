@@ -1,13 +1,11 @@
 """The commit thread and the loop meet at a sync: one that fails, one that lasts, one at the end."""
 
 import errno
-import os
 import select
 import socket
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -103,21 +101,6 @@ def test_an_interval_in_which_nothing_was_written_syncs_nothing(
     assert live.log.stats().written_lsn == written
 
 
-@contextmanager
-def one_cpu() -> Iterator[None]:
-    """This thread, and each that it starts, runs on one CPU."""
-    cpus = os.sched_getaffinity(0)
-    os.sched_setaffinity(0, {min(cpus)})
-    try:
-        yield
-    finally:
-        os.sched_setaffinity(0, cpus)
-
-
-def threads() -> set[int]:
-    return {int(task.name) for task in Path("/proc/self/task").iterdir()}
-
-
 @pytest.mark.parametrize("begun", [False, True])
 def test_a_frame_that_was_handed_over_is_written_before_the_core_has_ended(
     tmp_path: Path, disk: HookedDisk, *, begun: bool
@@ -126,27 +109,22 @@ def test_a_frame_that_was_handed_over_is_written_before_the_core_has_ended(
     for turn in range(ENDINGS):
         syncs, closing = threading.Event(), threading.Event()
         disk.on_datasync = lambda: None
-        with one_cpu():
-            before = threads()
-            live = opened(tmp_path, Sync.ALWAYS, disk)
-            client = live.connect()
-            assert live.ask(client, b"COUNT\r\n") == b":%d\r\n" % (2 * turn)
-            disk.on_datasync = lambda: time.sleep(SLOW_S)  # so the loop leaves the next one alone
-            live.ask(client, WRITE)
+        live = opened(tmp_path, Sync.ALWAYS, disk)
+        client = live.connect()
+        assert live.ask(client, b"COUNT\r\n") == b":%d\r\n" % (2 * turn)
+        disk.on_datasync = lambda: time.sleep(SLOW_S)  # so that the loop leaves the next one alone
+        live.ask(client, WRITE)
 
-            def sync(syncs: threading.Event = syncs, closing: threading.Event = closing) -> None:
-                syncs.set()
-                assert not begun or closing.wait(PATIENCE_S)
+        def sync(syncs: threading.Event = syncs, closing: threading.Event = closing) -> None:
+            syncs.set()
+            assert not begun or closing.wait(PATIENCE_S)
 
-            disk.on_datasync = sync
-            for thread in threads() - before:
-                if not begun:  # it gets the CPU when this thread waits for it
-                    os.setpriority(os.PRIO_PROCESS, thread, 19)
-            client.sendall(WRITE)
-            assert select.select([live.core.fileno()], [], [], PATIENCE_S)[0]
-            live.core.poll(0)
-            assert live.core.stats()["commit_busy"]
-            if begun:
-                assert syncs.wait(PATIENCE_S)
-                closing.set()
-            live.close()
+        disk.on_datasync = sync
+        client.sendall(WRITE)
+        assert select.select([live.core.fileno()], [], [], PATIENCE_S)[0]
+        live.core.poll(0)
+        assert live.core.stats()["commit_busy"]
+        if begun:
+            assert syncs.wait(PATIENCE_S)
+            closing.set()
+        live.close()
