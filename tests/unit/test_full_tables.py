@@ -15,6 +15,7 @@ from wheel.errors import CoreMemoryError
 LIMITS = {"ended_max": narrow.MOST, "once_max": narrow.MOST, "jobs_max": 5000}
 UNIT = 16  # bytes of the arena that a text takes at least
 BLOCK = 4096
+RING_BLOCK = 8192  # entries of a ring whose pages are given back together
 FULL = b"-OOM"
 NO_ROOM = "no room left"
 GEN = 1 << 32
@@ -323,3 +324,19 @@ def test_a_checkpoint_with_more_entries_than_texts_fit_is_refused():
         op = Record(kind=Kind.PUT, reason=1, name=b"%d" % n, blob=bytes(narrow.ARENA_BYTES // 2))
         saved.bench.core.submit(encode(op))
     assert not load(saved.save())
+
+
+def test_a_block_that_the_other_end_of_its_ring_has_come_to_is_not_given_back():
+    """The last ended jobs stand in the very pages of the block that was passed."""
+    bench = fed_bench()
+    conn = bench.open()
+    turns = (RING_BLOCK + 2 * narrow.MOST) // 16
+    for turn in range(turns):
+        names = [b"k%d" % (16 * turn + i) for i in range(16)]
+        conn.feed(b"".join(b"SCHEDULE h +1h x KEY %b\r\n" % name for name in names))
+        conn.feed(b"CANCEL " + b" ".join(names) + b"\r\n")
+        bench.settle()
+        conn.take()
+    assert bench.core.check() == 0
+    for n in range(16 * turns - narrow.MOST // 2, 16 * turns):
+        assert b"cancelled" in conn.ask(b"JOB k%d" % n), n
