@@ -410,8 +410,8 @@ def test_built_server_keeps_a_job_of_a_base_client_over_a_kill(built, base, user
 @pytest.mark.parametrize(
     "other",
     [
-        "wheel==0.37.1",
-        "wheel==0.45.1",
+        pytest.param("wheel==0.37.1", marks=pytest.mark.long),
+        pytest.param("wheel==0.45.1", marks=pytest.mark.long),
         "wheel",
         "theirs",
     ],

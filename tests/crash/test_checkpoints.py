@@ -143,7 +143,9 @@ def disk_bytes(server):
     return total
 
 
-@pytest.mark.parametrize(("keep", "bound"), [(1, 2.85), (2, 4.6)])
+@pytest.mark.parametrize(
+    ("keep", "bound"), [pytest.param(1, 2.85, marks=pytest.mark.long), (2, 4.6)]
+)
 def test_the_disk_that_replaced_jobs_take_is_bounded_by_what_is_live(server, keep, bound):
     """Each job is replaced some three times. What is live is what a checkpoint of all of it takes.
 

@@ -51,6 +51,8 @@ import sys
 from server import collector, daemon
 from wheeld import main
 
+pytestmark = pytest.mark.slow
+
 def tell():
     tidy()
     print('{"event": "tidied"}', file=sys.stderr, flush=True)

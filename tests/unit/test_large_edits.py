@@ -10,6 +10,8 @@ from wheel.engine.change import GOING
 from wheel.engine.definition import Definition, ScheduleError
 from wheel.engine.scheduler import Scheduler
 
+pytestmark = pytest.mark.slow
+
 RUNS = 60
 STEP_NS = 30_000  # of the stopwatch, for each look: a slice has time for ten looks
 A_TURN = 20  # runs that a turn may end, or judge, by that stopwatch

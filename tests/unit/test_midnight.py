@@ -5,6 +5,8 @@ from collections.abc import Callable
 from datetime import datetime
 from itertools import count
 
+import pytest
+
 from server import collector
 from tests.asking import leased, replies, text
 from tests.fed import Bench, Fed
@@ -14,6 +16,8 @@ from wheel.engine.records import Kind, Record, encode
 from wheel.engine.runner import SLICE_NS
 from wheel.engine.scheduler import Scheduler
 from wheel.wire import Reply
+
+pytestmark = pytest.mark.slow
 
 MANY = 50_000
 ROUND_MS = 50  # of the hand-moved clock: the pass is to outlast a minute
