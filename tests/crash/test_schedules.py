@@ -2,6 +2,7 @@
 
 import queue
 import threading
+import time
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -237,3 +238,54 @@ def test_a_graph_is_applied_whole_or_not_at_all(client):
         client.apply(broken)
     assert set(refused_all.value.errors) == {"first"}
     assert [entry.name for entry in client.schedules()] == ["db", "notify", "verify"]
+
+
+def test_o23_a_run_that_outlives_a_kill_of_the_server_keeps_the_next_ones_from_beginning(server):
+    """Its worker goes on, and goes on asking for its lease; nobody else gets a run meanwhile."""
+    server.start()
+    with server.connect() as worker:
+        made = worker.call("CRON", "SET", "n", "* * * * * *", "h", "{}", "OVERLAP", "skip")
+        assert made[1] == b"created"
+        [[receipt, *_]] = worker.call("LEASE", "h", "WAIT", 60_000)
+        server.kill()
+    server.start()
+    with server.connect() as worker, server.connect() as other:
+        other.send(("LEASE", "h", "WAIT", 60_000))
+        skipped = 0
+        while skipped < 3:
+            assert worker.call("EXTEND", receipt) == [60_000], "it holds in the next life"
+            figures = worker.call("CRON", "GET", "n")
+            skipped = dict(zip(figures[::2], figures[1::2], strict=True))[b"skipped"]
+        assert worker.call("ACK", receipt) == ["OK"]
+        [[next_receipt, *_]] = other.read()
+        assert next_receipt != receipt
+        _, rows = worker.call("CRON", "RUNS", "n", "COUNT", 100)
+        told = [dict(zip(row[::2], row[1::2], strict=True)) for row in rows]
+        active = [row for row in told if row[b"outcome"] in {b"running", b"succeeded"}]
+        assert len(active) == 2
+        between = [row for row in told if row[b"outcome"] == b"skipped"]
+        assert {row[b"reason"] for row in between} <= {b"overlap", b"missed"}
+        assert sum(row[b"count"] for row in between) >= skipped
+
+
+def test_o13_a_daily_time_that_passes_between_two_servers_has_one_run_that_tells_how_late_it_was(
+    server,
+):
+    server.start()
+    due = datetime.fromtimestamp(int(time.time()) + 3, UTC)
+    with server.connect() as connection:
+        rule = f"{due.second} {due.minute} {due.hour} * * *"
+        assert connection.call("CRON", "SET", "n", rule, "h", "{}")[1] == b"created"
+    assert server.terminate() == 0
+    while time.time() < due.timestamp() + 0.7:
+        time.sleep(0.05)  # the moment itself is what is waited for
+    server.start()
+    with server.connect() as connection:
+        [job] = connection.call("LEASE", "h", "WAIT", 60_000)
+        assert job[5] == int(due.timestamp() * 1000), "due when it was due: how late it is shows"
+        assert job[11][1] == job[5]
+        _, rows = connection.call("CRON", "RUNS", "n")
+        assert len(rows) == 1
+        assert connection.call("ACK", job[0]) == ["OK"]
+        assert connection.call("LEASE", "h") == []
+    assert int(server.info()["schedule_runs_runs_total"]) == 1
