@@ -79,8 +79,8 @@ fmt: $(VENV)/.lint ## Reformat
 	$(BIN)clang-format -i $(C_FILES)
 
 asan: build ## Unit and property tests under AddressSanitizer and UBSan, in a copy of the tree
-	@mkdir -p build/asan && cd build/asan && rm -rf csrc wheel wal server tests tools docs packaging
-	cp -rp csrc wheel wal server tests tools docs packaging wheeld.py pyproject.toml setup.py *.md build/asan/
+	@mkdir -p build/asan && cd build/asan && rm -rf csrc wheel wal server tests tools docs packaging bench
+	cp -rp csrc wheel wal server tests tools docs packaging bench wheeld.py pyproject.toml setup.py *.md build/asan/
 	cd build/asan && WHEELD_SANITIZE=address,undefined $(abspath $(PY)) -P setup.py -q build_ext --inplace
 	cd build/asan && WHEELD_SANITIZE=address,undefined PYTHONPATH=$(CURDIR)/build/asan \
 	ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 \

@@ -299,17 +299,14 @@ PLANS = [
     (Repair(INTERVAL), range(3), 3, {"all": 650, "repair": 110, "repair after a cut": 540}),
 ]
 # Half of the states are in `make test`: one plan at least of each world and of each mode.
-LONG = {(Log, 10), (Log, 1), (Checkpointed, OFF), (Upgrade, OFF)}
+LONG = {
+    *("a log, mode ALWAYS, 10-19", "a log, mode INTERVAL, 1-1", "a log, mode OFF, 1-1"),
+    *("checkpoints, mode OFF, 0-2", "an upgrade, mode OFF, 0-1"),
+}
+IDS = [f"{world}, {numbers.start}-{numbers.stop - 1}" for world, numbers, *_ in PLANS]
 CASES = [
-    pytest.param(
-        *plan,
-        id=f"{world}, {numbers.start}-{numbers.stop - 1}",
-        marks=[pytest.mark.long]
-        if {(type(world), numbers.start), (type(world), world.fsync)} & LONG
-        else [],
-    )
-    for plan in PLANS
-    for world, numbers in [plan[:2]]
+    pytest.param(*plan, id=name, marks=[pytest.mark.long] if name in LONG else [])
+    for plan, name in zip(PLANS, IDS, strict=True)
 ]
 
 

@@ -24,6 +24,8 @@ from wheel.engine.definition import Overlap
 from wheel.engine.entries import _label
 from wheel.wire import ReplyError, encode_command
 
+pytestmark = pytest.mark.slow
+
 # Runs the server with no automatic collection. At SIGUSR2 it logs what a full one finds, and plants
 # a cycle for the next time: a look that sees nothing is noticed.
 LOOKING = """
@@ -50,8 +52,6 @@ TIDYING = """
 import sys
 from server import collector, daemon
 from wheeld import main
-
-pytestmark = pytest.mark.slow
 
 def tell():
     tidy()

@@ -94,6 +94,7 @@ def values(sample):
     return {name: getattr(sample, name) for name in Sample.__slots__}
 
 
+@pytest.mark.slow
 def test_a_real_process_that_leaks_is_seen_to_leak():
     """Memory and descriptors of a process that keeps more with every line that it reads."""
     leaky = (

@@ -61,7 +61,8 @@ def damaged(rng: random.Random, segment: bytes) -> bytes:
     if rng.random() < 0.2:
         del data[rng.randrange(SEGMENT_HEADER_BYTES + 1, len(data)) :]
     if rng.random() < 0.2:
-        at = rng.randrange(SEGMENT_HEADER_BYTES, len(data) - 8) // 8 * 8
+        at = rng.randrange(SEGMENT_HEADER_BYTES, max(len(data) - 8, SEGMENT_HEADER_BYTES + 1))
+        at = at // 8 * 8
         data[at:] = segment[SEGMENT_HEADER_BYTES:][: len(data) - at]
     return bytes(data)
 
