@@ -130,7 +130,11 @@ def _held_still(
 
 
 def _answers(url: str | None) -> bool:
-    """Return whether a server answers at url; one that refuses the token counts as one."""
+    """Return whether a server answers at url.
+
+    Raises:
+        WheeldError: one is there, and refuses the token or does not answer as one should.
+    """
     try:
         with Client(url) as client:
             client.execute("PING")

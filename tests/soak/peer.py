@@ -11,6 +11,7 @@ import select
 import socket
 import sys
 import time
+from abc import ABC, abstractmethod
 from collections import deque
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -52,7 +53,7 @@ def word_of(reply: Reply) -> str:
     return str(reply).partition(" ")[0]
 
 
-class Peer:
+class Peer(ABC):
     """What both kinds have: the ledger, a place in it, and connections that break."""
 
     def __init__(self, ledger: Ledger, port: int, place: int) -> None:
@@ -73,9 +74,11 @@ class Peer:
                 self._broke()
                 pause(TICK_S)
 
+    @abstractmethod
     def _play(self, connection: Connection) -> None:
-        raise NotImplementedError
+        """Do its part on a connection until told to stop."""
 
+    @abstractmethod
     def _broke(self) -> None:
         """Take down what will never be answered."""
 
@@ -296,6 +299,9 @@ class Worker(Peer):
         self._runs = os.open(runs, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o600)
         self._held: deque[tuple[float, bytes, int]] = deque()  # until when, receipt, number
         self._ended = 0
+
+    def _broke(self) -> None:
+        """Do nothing: what it holds goes to somebody else when its lease is over."""
 
     def _play(self, connection: Connection) -> None:
         self._held.clear()
