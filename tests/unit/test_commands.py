@@ -303,6 +303,14 @@ def test_the_list_of_commands_imports_none_of_them(capsys):
     assert "x  Do x." in capsys.readouterr().out
 
 
+def test_version_is_an_option_as_well(capsys):
+    """What people try first, and what packagers' scripts ask."""
+    assert wheeld.main(["version"]) == 0
+    told = capsys.readouterr().out
+    assert wheeld.main(["--version"]) == 0
+    assert capsys.readouterr().out == told
+
+
 HEAVY = """
 import sys, wheeld
 for command in ("schedule", "cron", "jobs", "version"):

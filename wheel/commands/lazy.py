@@ -32,9 +32,28 @@ class LazyGroup(click.Group):
     def __init__(
         self, table: Mapping[str, Lazy], load: Callable[[str], click.Command], *, about: str
     ) -> None:
-        super().__init__(name="wheeld", help=about, context_settings=dict(CONTEXT))
+        super().__init__(
+            name="wheeld",
+            help=about,
+            context_settings=dict(CONTEXT),
+            params=[
+                click.Option(
+                    ["--version"],
+                    is_flag=True,
+                    is_eager=True,
+                    expose_value=False,
+                    callback=self._show_version,
+                    help="As the command version.",
+                )
+            ],
+        )
         self._table = table
         self._load = load
+
+    def _show_version(self, ctx: click.Context, _: click.Parameter, asked: bool) -> None:
+        if asked and not ctx.resilient_parsing:
+            ctx.invoke(self._load(self._table["version"].target), as_json=False)
+            ctx.exit()
 
     def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 -- click's signature
         """Return the names; click completes and suggests from them."""
