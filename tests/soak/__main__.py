@@ -36,7 +36,7 @@ from tests.soak.peer import pause
 from wheel.wire import encode_command
 
 SAMPLE_S: Final = 3.0
-ENDED_NOW: Final = re.compile(rb"limit_ended_ring:max=[0-9]+,now=([0-9]+)")
+REMEMBERED: Final = re.compile(rb"limit_(ended|once)_[a-z]+:max=[0-9]+,now=([0-9]+)")
 PROBE_S: Final = 20.0
 PROBE_SKIP_S: Final = 8.0  # until all peers are there
 PEAK_SHARE: Final = 0.7
@@ -68,19 +68,19 @@ class Watch:
             if process is None or process.poll() is not None:
                 continue
             try:
-                sample = look(process.pid, ended=self._ended())
+                sample = look(process.pid, **self._remembered())
             except OSError:  # it was killed meanwhile
                 continue
             self.samples.append(sample)
             self.write(asdict(sample))
 
-    def _ended(self) -> int:
-        """Ask how many ended jobs are remembered."""
+    def _remembered(self) -> dict[str, int]:
+        """Ask how many ended jobs and tokens are remembered."""
         reply = self._server.call("INFO", "limits")
-        found = ENDED_NOW.search(reply) if isinstance(reply, bytes) else None
-        if found is None:
+        found = REMEMBERED.findall(reply) if isinstance(reply, bytes) else []
+        if not found:
             raise ConnectionError("still loading")
-        return int(found[1])
+        return {name.decode(): int(now) for name, now in found}
 
     def write(self, line: dict[str, object]) -> None:
         """Write a line down."""

@@ -30,6 +30,8 @@ class Sample:
         cpu_s: CPU time so far.
         ended: jobs that it remembers although they have ended, by its own word; the ring lets go
             of them a hundred thousand at a time, so memory goes up and down with this number.
+        once: tokens of ONCE that it remembers, ten minutes each, so their number follows the rate
+            of ten minutes.
     """
 
     at_s: float
@@ -40,10 +42,11 @@ class Sample:
     threads: int
     cpu_s: float
     ended: int = 0
+    once: int = 0
 
 
-def look(pid: int, *, ended: int = 0) -> Sample:
-    """Return a sample of a process, which has said how many ended jobs it remembers.
+def look(pid: int, *, ended: int = 0, once: int = 0) -> Sample:
+    """Return a sample of a process, which has said how many ended jobs and tokens it remembers.
 
     Raises:
         OSError: there is no such process.
@@ -60,6 +63,7 @@ def look(pid: int, *, ended: int = 0) -> Sample:
         threads=int(stat[17]),
         cpu_s=(int(stat[11]) + int(stat[12])) / os.sysconf("SC_CLK_TCK"),
         ended=ended,
+        once=once,
     )
 
 
@@ -124,7 +128,8 @@ class Slopes:
     """How much more the process holds after an hour, by least squares over a window.
 
     Attributes:
-        rss_mb: through all samples, with what goes up and down with the remembered jobs taken off.
+        rss_mb: through all samples, with what goes up and down with the remembered jobs and
+            tokens taken off.
         raw_mb: with nothing taken off.
         anonymous_mb: as ``rss_mb``, of anonymous memory.
         fds: through the lowest of each minute.
@@ -162,7 +167,7 @@ def slopes_of(samples: Sequence[Sample]) -> Slopes:
 
     def beside(name: str) -> float:
         rows = zip(points(name), samples, strict=True)
-        return slope([(x, y, float(s.ended)) for (x, y), s in rows]) * HOUR_S / 1e6
+        return slope([(x, y, float(s.ended), float(s.once)) for (x, y), s in rows]) * HOUR_S / 1e6
 
     def floor(name: str) -> float:
         return slope(floors(points(name))) * HOUR_S

@@ -15,6 +15,7 @@ MB = 1_000_000
 EVERY_S = 3.0
 RING = 131_072  # ended jobs that the ring lets go of at once
 ENTRY_BYTES = 88
+TOKEN_BYTES = 48
 
 
 def samples(*, leak_mb_h=0.0, fds_h=0.0, threads_h=0.0, minutes=30, seed=1):
@@ -24,8 +25,9 @@ def samples(*, leak_mb_h=0.0, fds_h=0.0, threads_h=0.0, minutes=30, seed=1):
     for number in range(int(minutes * 60 / EVERY_S)):
         at_s = number * EVERY_S
         ended = 4_000_000 + number * 4_700 % RING
+        once = 3_000_000 + 200 * min(number, 300)  # a rate that rose ten minutes ago
         storm = number % 20 == 4
-        rss = 400 * MB + ENTRY_BYTES * ended + rng.gauss(0, MB / 4)
+        rss = 400 * MB + ENTRY_BYTES * ended + TOKEN_BYTES * once + rng.gauss(0, MB / 4)
         found.append(
             Sample(
                 at_s=1000 + at_s,
@@ -36,6 +38,7 @@ def samples(*, leak_mb_h=0.0, fds_h=0.0, threads_h=0.0, minutes=30, seed=1):
                 threads=4 + storm + int(threads_h * at_s / 3600),
                 cpu_s=0.0,
                 ended=ended,
+                once=once,
             )
         )
     return found
