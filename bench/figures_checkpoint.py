@@ -34,6 +34,7 @@ COMMAND: Final = "python -m bench.run checkpoint"
 RATE_BYTES: Final = 200_000_000  # as the server gives it
 COMMIT_JOBS: Final = 32
 COMMITS_LEAST: Final = 2_000
+MADE_MOST: Final = 4_000_000  # jobs of one round's commits
 SLICE_US_MOST: Final = 1_000
 P99_RATIO_MOST: Final = 1.5
 JOBS_LEAST: Final = 2e6  # a second
@@ -48,7 +49,7 @@ class Working:
     """A core with many jobs and a real log, and commits on it that are timed."""
 
     def __init__(self, folder: Path, jobs: int) -> None:
-        given = options(jobs * 2, commit=Commit.INLINE)
+        given = options(jobs + MADE_MOST, commit=Commit.INLINE)
         store = open_store(
             str(folder / "data"),
             disk=RealDisk(),
@@ -64,21 +65,45 @@ class Working:
         self.path = folder / "next.tmp"
         self.handle = self.core.fed_open("bench")
         self.number = 0
+        self.made: list[bytes] = []  # ids
         for _ in range(0, jobs, COMMANDS):
             self.commit(COMMANDS)
+        self.made.clear()
 
     def commit(self, jobs: int = COMMIT_JOBS) -> float:
-        """Return the seconds that the commit of so many new jobs took."""
+        """Return the seconds that the commit of so many new jobs took.
+
+        Raises:
+            BenchError: one of them was refused.
+        """
         numbers = range(self.number, self.number + jobs)
         self.number += jobs
-        self.core.fed_input(
-            self.handle, b"".join(JOB % (FAR_MS + i * 7_919_113 % 86_400_000, i) for i in numbers)
+        took_s, replies = self._committed(
+            b"".join(JOB % (FAR_MS + i * 7_919_113 % 86_400_000, i) for i in numbers)
         )
+        lines = replies.split(b"\r\n")
+        if len(lines) != 2 * jobs + 1:  # a length and an id each
+            raise BenchError(f"not every job was taken: {replies[-80:]!r}")
+        self.made += lines[1::2]
+        return took_s
+
+    def forget(self) -> None:
+        """Cancel what was made since the last time: each round has the same jobs to write."""
+        for first in range(0, len(self.made), COMMANDS):
+            some = self.made[first : first + COMMANDS]
+            replies = self._committed(b"".join(b"CANCEL %s\r\n" % job for job in some))[1]
+            if replies.count(b"+CANCELLED") != len(some):
+                raise BenchError(f"not every job was cancelled: {replies[-80:]!r}")
+        self.made.clear()
+
+    def _committed(self, commands: bytes) -> tuple[float, bytes]:
+        self.core.fed_input(self.handle, commands)
         begun = time.perf_counter()
         self.core.commit()
         took_s = time.perf_counter() - begun
-        self.core.fed_taken(self.handle, len(self.core.fed_output(self.handle).data))
-        return took_s
+        replies = bytes(self.core.fed_output(self.handle).data)
+        self.core.fed_taken(self.handle, len(replies))
+        return took_s, replies
 
     def checkpoint(self) -> tuple[list[float], CheckpointState]:
         """Return the times of the commits during a checkpoint, and its figures."""
@@ -115,6 +140,7 @@ def _while_working(folder: Path, scale: Scale) -> Iterator[Result]:
         beside_us.append(_p99_us(times))
         slices_us.append(state.slice_cpu_ns_max / 1e3)
         row_ns.append(state.scan_ns / state.slots)
+        working.forget()
     working.close()
     name = f"checkpoint of {jobs:,} jobs at {RATE_BYTES // 1_000_000} MB/s"
     ratios = [beside / alone for beside, alone in zip(beside_us, alone_us, strict=True)]

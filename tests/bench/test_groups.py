@@ -5,7 +5,15 @@ from itertools import islice
 
 import pytest
 
-from bench import figures_day, figures_floor, figures_growth, figures_memory, figures_wheel, plots
+from bench import (
+    figures_checkpoint,
+    figures_day,
+    figures_floor,
+    figures_growth,
+    figures_memory,
+    figures_wheel,
+    plots,
+)
 from bench.harness import BenchError
 from bench.run import QUICK
 
@@ -22,6 +30,11 @@ TINY = replace(
     run_s=0.05,
     far_jobs=5_000,
 )
+
+
+def repeat(action, times):
+    for _ in range(times):
+        action()
 
 
 def by_name(rows):
@@ -113,3 +126,21 @@ def test_peers_that_are_not_there_are_rows_without_a_value(tmp_path, monkeypatch
     rows = list(figures_memory._peers(tmp_path, TINY, 10))
     assert [row.why for row in rows] == ["Redis is not installed", "beanstalkd is not installed"]
     assert {row.verdict for row in rows} == {"not measured"}
+
+
+def test_a_commit_that_was_refused_is_no_figure(tmp_path, monkeypatch):
+    """A full table refuses in half a microsecond, which once stood here as a commit's time."""
+    monkeypatch.setattr(figures_checkpoint, "MADE_MOST", 0)
+    working = figures_checkpoint.Working(tmp_path, 2_000)
+    with pytest.raises(BenchError, match="the table of jobs is full"):
+        repeat(working.commit, 100)
+    working.close()
+
+
+def test_each_round_of_checkpoints_begins_with_the_same_jobs(tmp_path):
+    working = figures_checkpoint.Working(tmp_path, 2_000)
+    for _ in range(2):
+        assert working.commit() > 0
+        working.forget()
+        assert working.core.engine_figures()["jobs_scheduled"] == 2_000
+    working.close()
