@@ -16,16 +16,27 @@ import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from textwrap import wrap
 from types import ModuleType
 from typing import Final
 
 from bench.harness import BenchError, Result
 from bench.report import read, shown
 
-OURS: Final = "wheeld"
 COLOURS: Final = ("#0072B2", "#E69F00", "#009E73", "#CC79A7", "#56B4E9", "#D55E00", "#999999")
+SERVERS: Final = {
+    "wheeld": COLOURS[0],
+    "Redis ZADD": COLOURS[1],
+    "Redis HSET+ZADD": COLOURS[2],
+    "beanstalkd": COLOURS[3],
+    "PostgreSQL": COLOURS[4],
+    "PostgreSQL INSERT": COLOURS[4],
+    "PostgreSQL COPY": COLOURS[5],
+}  # in this order, ours first; a server has one colour in all pictures
 MARKS: Final = ("o", "s", "^", "D", "v", "P", "X")
 DPI: Final = 144
+LINE: Final = 14  # letters under a place
+MANY: Final = 5  # places; with more the letters are smaller
 SUFFIXES: Final = (".png", ".svg")
 NO_MATPLOTLIB: Final = (
     "--plots needs matplotlib, which is not installed: pip install matplotlib "
@@ -89,7 +100,8 @@ def of_chart(chart: str, results: Sequence[Result]) -> Series:
         if row.plot.at in places:
             raise BenchError(f"two figures of {chart} stand at {row.plot.series}, {row.plot.at}")
         places[row.plot.at] = row
-    return dict(sorted(series.items(), key=lambda item: item[0] != OURS))
+    known = {name: place for place, name in enumerate(SERVERS)}
+    return dict(sorted(series.items(), key=lambda item: known.get(item[0], len(known))))
 
 
 def draw(results: Sequence[Result], folder: Path) -> list[Path]:
@@ -109,6 +121,11 @@ def draw(results: Sequence[Result], folder: Path) -> list[Path]:
         if series := of_chart(name, results):
             made += _save(chart, series, folder / name)
     return made
+
+
+def colour(name: str, place: int) -> str:
+    """Return a server's own colour, or for any other series the one of its place."""
+    return SERVERS.get(name) or COLOURS[place % len(COLOURS)]
 
 
 # ---------------------------------------------------------------- matplotlib
@@ -184,7 +201,7 @@ def _bars(plt: ModuleType, chart: Chart, series: Series) -> None:
             [row.value or 0 for row in found],
             width * 0.92,
             label=name,
-            color=COLOURS[i % len(COLOURS)],
+            color=colour(name, i),
             yerr=_errors(found),
             error_kw={"lw": 1, "capsize": 2, "ecolor": "#333333"},
         )
@@ -198,7 +215,8 @@ def _bars(plt: ModuleType, chart: Chart, series: Series) -> None:
                 fontsize=7 if bars > 12 else 8,
                 rotation=90 if bars > 18 else 0,
             )
-    axes.set_xticks(range(len(places)), [_wrapped(str(place)) for place in places])
+    words = [_wrapped(str(place)) for place in places]
+    axes.set_xticks(range(len(places)), words, fontsize=9 if len(places) > MANY else None)
     axes.set_xlim(-0.5, len(places) - 0.5)
     if chart.log:
         axes.set_yscale("log")
@@ -207,7 +225,8 @@ def _bars(plt: ModuleType, chart: Chart, series: Series) -> None:
 
 def _wrapped(text: str) -> str:
     """Return a load's words on lines of their own."""
-    return text.replace(", ", "\n")
+    text = text.replace(",000,000 ", " M ")
+    return "\n".join(line for part in text.split(", ") for line in wrap(part, LINE))
 
 
 def _lines(plt: ModuleType, chart: Chart, series: Series) -> None:
@@ -220,7 +239,7 @@ def _lines(plt: ModuleType, chart: Chart, series: Series) -> None:
             [row.value for row in found],
             yerr=_errors(found),
             label=name,
-            color=COLOURS[i % len(COLOURS)],
+            color=colour(name, i),
             marker=MARKS[i % len(MARKS)],
             capsize=2,
             lw=1.8,

@@ -239,6 +239,18 @@ def test_a_picture_has_the_rows_that_name_it_ours_first():
         plots.of_chart("growth", [*rows, placed(9.0, "wheeld", 10)])
 
 
+def test_a_server_has_its_colour_whoever_else_is_in_the_picture():
+    """Readers of two pictures side by side take one colour for one server."""
+    names = ["beanstalkd", "x", "Redis HSET+ZADD", "wheeld", "Redis ZADD"]
+    rows = [placed(1.0, name, 10) for name in names]
+    for some in (rows, rows[:3]):
+        found = [*plots.of_chart("growth", some)]
+        assert found == [n for n in [*plots.SERVERS, "x"] if n in found]
+        assert [plots.colour(n, i) for i, n in enumerate(found) if n != "x"] == [
+            plots.SERVERS[n] for n in found if n != "x"
+        ]
+
+
 def test_pictures_without_matplotlib_are_refused_before_anything_is_measured(groups, monkeypatch):
     monkeypatch.setattr(plots, "has_matplotlib", lambda: False)
     groups["a"] = None  # would fail
