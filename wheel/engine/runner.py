@@ -572,7 +572,15 @@ class Runner:
 
 
 def held_at(entry: Entry, nominal_ms: int) -> Run | None:
-    """Return the run of a nominal time that is held for upstreams."""
+    """Return the run of a nominal time that is held for upstreams.
+
+    A thousand may be held and each be asked for in turn: the untagged one, which it nearly always
+    is, is found by its key.
+    """
+    if entry.live is not None:
+        run = entry.live.get((nominal_ms, ""))
+        if run is not None and run.stands is Stands.HELD:
+            return run
     for run in entry.all_live():
         if run.stands is Stands.HELD and run.nominal_ms == nominal_ms:
             return run
