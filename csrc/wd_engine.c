@@ -89,6 +89,11 @@ int wd_engine_start(wd_engine *e, uint64_t term, int64_t rel_ms, const wd_clocks
     e->clocks = *now;
     e->rel_ms = e->swept_ms = rel_ms;
     e->rel_minus_boot_ms = rel_ms - now->boot_ms;
+    /* The latest time logged, or now. The server before may have seen a later one: while nothing
+     * was logged the clock ran on, and somebody has set it back since. That is no harm, so it costs
+     * no record: a job that came due then and was not handed out waits again, late and not early;
+     * one that was handed out, and a schedule that was decided, left a record at that time. Whoever
+     * compares a time that was kept with logical now has to bear that it is lower. */
     if (now->wall_ms > e->logical_ms) e->logical_ms = now->wall_ms;
     uint32_t capacity = wd_slab_capacity(e->slab);
     e->wall_wheel = wd_wheel_new(e->rows, capacity, e->logical_ms);

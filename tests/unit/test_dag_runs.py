@@ -597,6 +597,54 @@ def test_a_pause_makes_up_for_its_own_dates_also_when_the_clock_was_set_back(
     assert world.scheduler.get("report").runs == 1
 
 
+def backfilled(world: Clockwork, *, of_day: int = 14) -> None:
+    """Have the upstream run three times for a day that passed before it was made."""
+    from_ms = WALL_MS + (of_day - 15) * DAY_MS
+    world.scheduler.backfill("backup", from_ms, from_ms + 2 * HOUR_MS, active=10)
+    world.turns()
+
+
+@pytest.mark.parametrize("how", ["accepted", "restarted"])
+@pytest.mark.parametrize("catch_up", [CatchUp.LATEST, CatchUp.ALL])
+def test_a_pause_makes_up_for_its_own_dates_also_when_logical_now_went_back(
+    world: Clockwork, catch_up: CatchUp, how: str
+) -> None:
+    """What was dropped in the pause seemed to be older than it, and was never made up for."""
+    world.set("backup", "0 * * * *", "b", overlap=Overlap.ALLOW)
+    world.set("report", "-", "r", after=("backup",), catch_up=catch_up)
+    world.wall_ms += 2_000_000  # the clock goes on, and nothing is logged
+    world.boot_ms += 2_000_000
+    world.mono_ms += 2_000_000
+    world.tick()
+    world.step_wall(-6 * HOUR_MS)
+    world.scheduler.pause("report")
+    if how == "accepted":
+        world.core.accept_clock()
+    else:
+        world.crash()
+    before_ms = world.core.times().logical_ms
+    assert before_ms < world.scheduler.get("report").paused_ms
+    backfilled(world)
+    assert outcomes(world, "report") == [("missed", "paused")] * 3
+    world.scheduler.resume("report")
+    assert world.scheduler.get("report").runs == (1 if catch_up is CatchUp.LATEST else 3)
+
+
+def test_a_second_pause_in_the_millisecond_of_a_resume_makes_nothing_again(
+    world: Clockwork,
+) -> None:
+    """What LATEST had left out in the first pause was made at the second one's end."""
+    world.set("backup", "0 * * * *", "b", overlap=Overlap.ALLOW)
+    world.set("report", "-", "r", after=("backup",))
+    world.scheduler.pause("report")
+    backfilled(world)
+    for _ in range(3):
+        world.scheduler.resume("report")
+        world.scheduler.pause("report")
+    assert [row.outcome for row in world.runs("report")] == ["missed", "missed", "held"]
+    assert world.scheduler.get("report").runs == 1
+
+
 # ---------------------------------------------------------------- history, crashes
 
 

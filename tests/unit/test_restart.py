@@ -140,6 +140,31 @@ def test_a_clock_that_was_accepted_stays_accepted_and_one_that_is_held_stays_hel
     lease(conn, "h")
 
 
+def test_a_job_that_came_due_by_a_clock_that_nobody_logged_is_late_once_and_never_early() -> None:
+    """The clock runs on over an idle log and is set back while nothing runs: a start knows less."""
+    bench = Bench()
+    conn = bench.open()
+    schedule(conn, f"h {WALL_MS + 60_000} x")
+    taken = schedule(conn, f"g {WALL_MS + 60_000} x")
+    bench.settle()
+    pass_time(bench, 3_600_000)
+    ready = bench.core.engine_figures()
+    assert (ready["jobs_ready"], ready["logical_ms"]) == (2, WALL_MS + 3_600_000)
+    bench.wall_ms -= 3_590_000  # ten seconds after what was logged last
+    conn = restart(bench)
+    figures = bench.core.engine_figures()
+    assert (figures["logical_ms"], figures["held_ms"]) == (WALL_MS + 10_000, 0)
+    assert figures["jobs_ready"] == 0
+    pass_time(bench, 49_999)
+    assert ask(conn, "LEASE h,g COUNT 9") == []
+    pass_time(bench, 1)
+    assert len(ask(conn, "LEASE h,g COUNT 9")) == 2
+    conn = restart(bench)
+    pass_time(bench, 1)
+    assert ask(conn, "LEASE h,g COUNT 9") == []
+    assert job(conn, taken)["attempt"] == 1
+
+
 def test_tokens_keys_and_ends_are_known_after_a_restart() -> None:
     bench = Bench()
     conn = bench.open()

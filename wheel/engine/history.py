@@ -147,6 +147,16 @@ def reason_of(item: Item) -> str:
     return item.data[at + 1 : at + 1 + item.data[at]].decode()
 
 
+def last_dropped_ms(items: list[Item]) -> int:
+    """Return when the last of the times was dropped that a pause let pass; 0 = none was."""
+    paused = (
+        item.ended_ms
+        for item in items
+        if item.outcome is Outcome.MISSED and reason_of(item) == "paused"
+    )
+    return max(paused, default=0)
+
+
 def _is_assumed(item: Item, assumed_from_ms: int) -> bool:
     """Return whether a record says no more than its absence would."""
     plain = item.outcome is Outcome.SUCCEEDED and not item.by_hand and not tag_of(item)

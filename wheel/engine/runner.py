@@ -475,10 +475,9 @@ class Runner:
         label: str = "",
     ) -> None:
         """Record nominal times that no run is made for, and tell those that wait for them."""
-        # On the axis that does not go back: a pause asks which times were dropped behind it.
-        record = self.ledger.drop(
-            change, entry, gap, outcome, now_ms=self._times.logical_ms, tag=tag, label=label
-        )
+        # Never before a pause that it is dropped in, which RESUME asks for; see Scheduler.pause.
+        now_ms = max(self._times.logical_ms, entry.extra.paused_ms)
+        record = self.ledger.drop(change, entry, gap, outcome, now_ms=now_ms, tag=tag, label=label)
         self.counts[outcome.value] += gap.count
         fact = RunFact(
             first_ms=gap.first_ms,

@@ -27,6 +27,7 @@ from wheel.engine.dependencies import HeldRun
 from wheel.engine.entries import NO_PRINT, Entry, changed_extra
 from wheel.engine.facts import Times
 from wheel.engine.going import DELETED, EDITED
+from wheel.engine.history import last_dropped_ms
 from wheel.engine.planner import Core as PlannerCore
 from wheel.engine.planner import Planner, Turn
 from wheel.engine.runner import Event, Span
@@ -525,7 +526,11 @@ class Scheduler(ByHand):
         check_note(note)
         with planner.changing() as change:
             change.edit(entry)
-            since_ms = entry.extra.paused_ms or times.logical_ms
+            since_ms = entry.extra.paused_ms
+            if not since_ms:
+                # What RESUME makes up for was dropped from then on. No clock orders that by itself:
+                # logical now goes back by CLOCK ACCEPT, and over a restart to the last time logged.
+                since_ms = max(times.logical_ms, last_dropped_ms(change.seen_history(name)) + 1)
             entry.paused = True
             entry.extra = changed_extra(entry.extra, paused_ms=since_ms, note=note, actor=actor)
             planner.dependencies.note(name)
