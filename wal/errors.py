@@ -4,6 +4,13 @@ from enum import StrEnum
 from typing import Final
 
 ADVICE: Final = "nothing was changed; look at it with: wheeld wal verify DATA"
+MENDED: Final = (
+    "what the other files tell of it: wheeld wal repair DATA --i-accept-losing 0-records"
+)
+GIVEN_UP: Final = (
+    "to give up what follows: wheeld wal repair DATA --truncate-at {lsn}"
+    " --i-accept-losing N-records, which says N"
+)
 
 
 class Rule(StrEnum):
@@ -30,6 +37,20 @@ class Rule(StrEnum):
     NETWORK_FS = "network_fs"
 
 
+# What is made anew of the other files, and where an earlier end of the log mends it: wal/repair.py.
+LOST: Final = frozenset({Rule.IDENT, Rule.MARK, Rule.MANIFEST})
+ENDS: Final = frozenset(
+    {
+        Rule.LOST_TAIL,
+        Rule.DAMAGED_DURABLE,
+        Rule.DAMAGED_SEALED,
+        Rule.FRAME_BEHIND,
+        Rule.NOT_TORN,
+        Rule.AFTER_CLEAN_STOP,
+    }
+)
+
+
 class WalError(Exception):
     """The data directory cannot be used as it was asked."""
 
@@ -43,7 +64,7 @@ class RefusedError(WalError):
         detail: what was found there, with numbers.
         offset: byte offset in the file, None when it is about the whole file.
         lsn: first lsn in doubt, None when none is.
-        advice: what to do.
+        advice: what to do; empty = what the rule calls for.
     """
 
     def __init__(
@@ -54,8 +75,10 @@ class RefusedError(WalError):
         detail: str,
         offset: int | None = None,
         lsn: int | None = None,
-        advice: str = ADVICE,
+        advice: str = "",
     ) -> None:
+        if not advice:
+            advice = _advice(rule, offset, lsn)
         where = path if offset is None else f"{path} at offset {offset}"
         at_lsn = "" if lsn is None else f" (lsn {lsn})"
         super().__init__(f"{where}{at_lsn}: {detail} [rule {rule}]; {advice}")
@@ -65,6 +88,14 @@ class RefusedError(WalError):
         self.offset = offset
         self.lsn = lsn
         self.advice = advice
+
+
+def _advice(rule: Rule, offset: int | None, lsn: int | None) -> str:
+    if rule in LOST and offset is None:
+        return f"{ADVICE}; {MENDED}"
+    if rule in ENDS and lsn is not None:
+        return f"{ADVICE}; {GIVEN_UP.format(lsn=lsn)}"
+    return ADVICE
 
 
 class LockedError(WalError):

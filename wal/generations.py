@@ -81,17 +81,18 @@ class CheckpointFile:
     Args:
         disk: where it lies.
         path: of the file.
-        named: what MANIFEST says.
+        named: what MANIFEST says; None = whatever it is, MANIFEST being lost.
         uuid: of the store.
     """
 
-    __slots__ = ("_disk", "_named", "_uuid", "end", "header", "path")
+    __slots__ = ("_disk", "_named", "_uuid", "end", "header", "path", "size_bytes")
 
-    def __init__(self, disk: Disk, path: str, named: Checkpoint, uuid: bytes) -> None:
+    def __init__(self, disk: Disk, path: str, named: Checkpoint | None, uuid: bytes) -> None:
         self._disk = disk
         self._named = named
         self._uuid = uuid
         self.path = path
+        self.size_bytes = 0
         self.header: CheckpointHeader | None = None
         self.end: CheckpointEnd | None = None
 
@@ -119,8 +120,8 @@ class CheckpointFile:
             self._disk.close(fd)
 
     def _read(self, fd: int, step_bytes: int) -> Iterator[memoryview]:
-        size = self._disk.size(fd)
-        if size != self._named.size_bytes:
+        size = self.size_bytes = self._disk.size(fd)
+        if self._named is not None and size != self._named.size_bytes:
             detail = f"it has {size} bytes, and MANIFEST says {self._named.size_bytes}"
             raise CheckpointDamagedError(self.path, min(size, self._named.size_bytes), detail)
         scanner, offset, want = CheckpointScanner(), 0, step_bytes
@@ -160,6 +161,8 @@ class CheckpointFile:
         if header.uuid != self._uuid:
             raise CheckpointDamagedError(self.path, 0, f"it belongs to store {header.uuid.hex()}")
         found = (end.start_lsn, end.end_lsn, end.crc)
+        if named is None:
+            return
         if found != (named.start_lsn, named.end_lsn, named.digest):
             detail = (
                 f"it is another one than MANIFEST names: lsn {end.start_lsn} to {end.end_lsn},"

@@ -57,7 +57,7 @@ Examples:
 REPAIR_EPILOG = """\b
 Examples:
   wheeld wal repair /srv/wheeld --truncate-at 8100201 --i-accept-losing 17-records
-  wheeld wal repair /srv/wheeld --truncate-at 8100201 --i-accept-losing 0-records
+  wheeld wal repair /srv/wheeld --i-accept-losing 0-records
 """
 
 data_argument = click.argument(
@@ -301,7 +301,7 @@ def _stat_text(found: dict[str, object], kinds: Counter[str]) -> str:
 @wal_group.command("repair", epilog=REPAIR_EPILOG, context_settings=CONTEXT)
 @data_argument
 @click.option(
-    "--truncate-at", "lsn", type=click.IntRange(1), required=True, help="First lsn to give up."
+    "--truncate-at", "lsn", type=click.IntRange(1), help="First lsn to give up; none by default."
 )
 @click.option(
     "--i-accept-losing",
@@ -311,11 +311,16 @@ def _stat_text(found: dict[str, object], kinds: Counter[str]) -> str:
     help="How many records go with it, exactly.",
 )
 @json_flag
-def repair_command(data: Path | None, *, lsn: int, loss: str, as_json: bool) -> int:
-    """Make the log of DATA end before an lsn, so that a refused store starts again.
+def repair_command(data: Path | None, *, lsn: int | None, loss: str, as_json: bool) -> int:
+    """Mend DATA, so that a refused store starts again: end its log, make lost files anew.
 
-    What a start refuses may have been confirmed; this gives it up. Without the exact number of
-    records it does nothing and says the number. The originals stay as *.broken.
+    What a start refuses may have been confirmed. With --truncate-at the log ends before that lsn,
+    and what follows is given up. Without it nothing is: an IDENT or MANIFEST that is missing or
+    damaged is made anew of the other files, if a start accepts the store then. A lost MARK, which
+    tells how far the log went, is made anew with --truncate-at only.
+
+    Without the exact number of records it does nothing and says the number. The originals stay as
+    *.broken.
 
     Exit status: 0 done, 1 failed or a server runs on it, 2 another number, 3 no such directory,
     11 damage that this cannot mend.
@@ -349,12 +354,18 @@ def repair_command(data: Path | None, *, lsn: int, loss: str, as_json: bool) -> 
     except (OSError, WalError) as error:
         raise click.ClickException(in_words(error)) from error
     if as_json:
-        found = {"lsn": plan.lsn, "records_lost": plan.records, "set_aside": list(plan.aside)}
+        found = {
+            "lsn": plan.lsn,
+            "records_lost": plan.records,
+            "set_aside": list(plan.aside),
+            "made_anew": list(plan.anew),
+        }
         click.echo(json.dumps(found))
     else:
+        anew = f" Made anew: {', '.join(plan.anew)}." if plan.anew else ""
         click.echo(
             f"{path}: the log ends at lsn {plan.lsn - 1}; {plan.records} records were given up."
-            " The originals are there as *.broken."
+            f"{anew} The originals are there as *.broken."
         )
     return 0
 

@@ -7,6 +7,7 @@ refused as before, or starts with what the repair was to leave, and the repair c
 """
 
 import random
+from contextlib import suppress
 from dataclasses import dataclass, field
 
 import pytest
@@ -27,7 +28,7 @@ from wal import frame
 from wal.errors import RefusedError
 from wal.frame import FsyncMode
 from wal.recover import Ending
-from wal.repair import plan_repair, repair
+from wal.repair import RepairError, plan_repair, repair
 from wal.verify import verify
 
 MODES = list(FsyncMode)
@@ -276,6 +277,57 @@ class Repair:
         return "repaired"
 
 
+@dataclass
+class Rebuild:
+    """IDENT and MANIFEST made anew; where MARK is lost too, the end of the log is given."""
+
+    fsync: FsyncMode
+    seen: set[str] = field(default_factory=set)
+
+    def __str__(self):
+        return f"lost files made anew, mode {self.fsync.name}"
+
+    @property
+    def reached(self):
+        return self.seen == {"refused", "whole"}
+
+    def begin(self, number):
+        disk, self.whole = with_two_generations(self.fsync)
+        names = (("MANIFEST",), ("IDENT", "MANIFEST"), ("IDENT", "MARK", "MANIFEST"))[number % 3]
+        for name in names:
+            if number % 2:
+                disk.flip(f"{DATA}/{name}", 8 * 20)
+                disk.flip(f"{DATA}/{name}", 8 * 20 - 1)
+            if not number % 2 or name == "MARK":
+                disk.unlink(f"{DATA}/{name}")
+        self.lsn = self.whole.next_lsn if "MARK" in names else None
+        return disk, History(doing="repair")
+
+    def work(self, number, disk, history):
+        self.recover(disk, history)
+
+    def recover(self, disk, history):
+        with suppress(RepairError):  # nothing is left to be made anew
+            repair(disk, DATA, self.lsn, accepted_records=0, wall_ms=9)
+
+    def judge(self, disk, history, draw):
+        """What is cut is refused as before, or whole; done again it is whole."""
+        before = self.outcome(disk.clone())
+        self.seen.add(before)
+        if before == "refused":
+            self.recover(disk, history)
+        assert self.outcome(disk) == "whole"
+
+    def outcome(self, disk):
+        try:
+            life = Life(disk, copied(self.whole), self.fsync)
+        except RefusedError:
+            return "refused"
+        assert life.frames == self.whole.attempted
+        life.log.close()
+        return "whole"
+
+
 # World, numbers of pieces of work, of its states how many have their recovery cut (one in so many),
 # and how many states there are at least, in all and of single kinds.
 PLANS = [
@@ -297,6 +349,8 @@ PLANS = [
     (Upgrade(OFF), range(2), 40, {"all": 1_900, "checkpoint": 450, "truncate": 44}),
     (Repair(ALWAYS), range(3), 3, {"all": 650, "repair": 110, "repair after a cut": 540}),
     (Repair(INTERVAL), range(3), 3, {"all": 650, "repair": 110, "repair after a cut": 540}),
+    (Rebuild(ALWAYS), range(3), 3, {"all": 250, "repair": 60}),
+    (Rebuild(INTERVAL), range(3, 6), 3, {"all": 150, "repair": 35}),
 ]
 # Half of the states are in `make test`: one plan at least of each world and of each mode.
 LONG = {

@@ -5,7 +5,7 @@ Power cuts at every call of it: test_crash_states.py.
 
 import pytest
 
-from tests.lives import Life, copied, place_of
+from tests.lives import Life, copied, place_of, segments
 from tests.logkit import DATA, UUID, History
 from tests.simdisk import SimDisk
 from wal.errors import LockedError, RefusedError, Rule
@@ -105,10 +105,11 @@ def test_an_end_before_the_oldest_checkpoint_cannot_be_when_the_log_is_gone():
 
 def test_what_no_end_of_the_log_mends_is_refused():
     disk, _, lsn = damaged()
-    disk.flip(f"{DATA}/IDENT", 100)
+    for path in segments(disk)[:3]:  # what the checkpoint needs, and all before it
+        disk.unlink(path)
     with pytest.raises(RefusedError) as refused:
         repair(disk, DATA, lsn, accepted_records=1, wall_ms=9)
-    assert refused.value.rule is Rule.IDENT
+    assert refused.value.rule is Rule.SEGMENT_MISSING
 
 
 def test_a_store_that_a_server_holds_is_left_alone():

@@ -185,9 +185,47 @@ def test_repair_keeps_off_a_store_that_is_served(capsys, data):
 
 
 def test_repair_of_what_it_cannot_mend_is_status_11(capsys, data):
-    damage(data / "IDENT", 20)
+    (data / "snap").rename(data / "gone")
     status, _, err = shell(
         capsys, wal_group, "repair", data, "--truncate-at", 5, "--i-accept-losing", "1-records"
     )
     assert status == 11
     assert "does not mend" in err
+
+
+def test_repair_makes_a_lost_manifest_and_ident_anew_and_gives_nothing_up(capsys, data):
+    next_lsn = document(capsys, "verify", data)["next_lsn"]
+    (data / "MANIFEST").unlink()
+    damage(data / "IDENT", 20)
+    refused = document(capsys, "verify", data, status=11)["refused"]
+    assert refused["rule"] == "manifest"
+    _, out, _ = shell(capsys, wal_group, "verify", data)
+    assert "wheeld wal repair DATA --i-accept-losing 0-records" in out
+    words = ("repair", data, "--i-accept-losing")
+    assert shell(capsys, wal_group, *words, "3-records")[0] == 2
+    done = document(capsys, *words, "0-records")
+    assert done == {
+        "lsn": next_lsn,
+        "records_lost": 0,
+        "set_aside": [],
+        "made_anew": ["IDENT", "MANIFEST"],
+    }
+    assert (data / "IDENT.broken").exists()
+    found = document(capsys, "verify", data)
+    assert (found["next_lsn"], found["spare_problem"]) == (next_lsn, None)
+    life = Life(data)
+    assert life.ask("JOB k35").startswith(b"*")
+    life.stop()
+    assert shell(capsys, wal_group, *words, "0-records")[0] == 2, "there is nothing to mend"
+
+
+def test_repair_of_a_lost_mark_asks_where_the_log_ended(capsys, data):
+    next_lsn = document(capsys, "verify", data)["next_lsn"]
+    (data / "MARK").unlink()
+    words = ("repair", data, "--i-accept-losing", "0-records")
+    status, _, err = shell(capsys, wal_group, *words)
+    assert status == 2
+    assert f"--truncate-at {next_lsn}" in err
+    done = document(capsys, *words, "--truncate-at", next_lsn)
+    assert done["made_anew"] == ["MARK"]
+    Life(data).stop()
