@@ -16,12 +16,17 @@ SPREAD  = -n $(JOBS) --dist worksteal
 # Counts as written: without optimization no branch is folded away or doubled, and each side of a `&&`
 # has its own. Atomic: several threads count.
 COUNTING = --coverage -O0 -fprofile-update=atomic --param=logical-op-non-short-circuit=0
+FUZZ_SECONDS ?= 60
+CLANG  ?= $(shell for c in clang clang-19 clang-18 clang-17 clang-16 clang-15 clang-14; do \
+	command -v $$c && break; done)
+FUZZING = -std=c11 -g -O1 -Icsrc -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=all
+FUZZ    = -max_total_time=$(FUZZ_SECONDS) -rss_limit_mb=4096 -print_final_stats=1
 FIND_PYTHON = for p in $(PYTHON) python3 python3.14 python3.13 python3.12 python3.11; do \
 	"$$p" -c 'import sys; sys.exit(sys.version_info < (3, 11))' >/dev/null 2>&1 && echo "$$p" && break; done
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup node build test long soak lint fmt asan coverage fuzz demo bench gate gate-update dist clean \
+.PHONY: help setup node build test long soak lint fmt asan coverage fuzz examples demo bench gate gate-update dist clean \
 	lint-ruff lint-mypy lint-pyright lint-imports lint-c lint-tidy lint-text
 
 help:     ## Print the targets
@@ -101,7 +106,17 @@ coverage: build ## Branches of csrc/ that the tests take, counted in a copy of t
 	$(wildcard tests/unit tests/property tests/sim)
 	$(PY) -P tools/coverage.py build/coverage
 
-fuzz: build ## Property tests with fifty times the examples
+# New inputs and what crashed go to build/fuzz; what is worth keeping is committed to tests/c/corpus.
+fuzz:     ## libFuzzer on requests and on files of a store (FUZZ_SECONDS=60, of each)
+	@command -v "$(CLANG)" >/dev/null || { \
+		echo "no clang: name it by CLANG= (Debian: apt-get install clang-14 libclang-rt-14-dev)" >&2; exit 1; }
+	mkdir -p build/fuzz/resp build/fuzz/store
+	$(CLANG) $(FUZZING) tests/c/fuzz_resp.c csrc/wd_resp.c csrc/wd_when.c csrc/wd_mem.c -o build/fuzz/fuzz_resp
+	$(CLANG) $(FUZZING) tests/c/fuzz_store.c $(wildcard csrc/wd_*.c) -pthread -o build/fuzz/fuzz_store
+	build/fuzz/fuzz_resp $(FUZZ) -artifact_prefix=build/fuzz/resp- build/fuzz/resp tests/c/corpus/resp
+	build/fuzz/fuzz_store $(FUZZ) -artifact_prefix=build/fuzz/store- build/fuzz/store tests/c/corpus/store
+
+examples: build ## Property tests with fifty times the examples
 	$(RUN) pytest -q --hypothesis-profile=fuzz $(wildcard tests/property)
 
 dist: build ## sdist and abi3 wheel, checked
