@@ -346,6 +346,7 @@ def _start(run: Run, order: Order) -> subprocess.Popen[bytes]:
         entry = pwd.getpwnam(order.user) if order.user else pwd.getpwuid(os.geteuid())
     except KeyError:
         raise Fail(f"there is no user {order.user or os.geteuid()!r} here") from None
+    home = order.env.get("HOME", entry.pw_dir)
     switch = entry.pw_uid != os.geteuid()
     if switch and os.geteuid():
         own = pwd.getpwuid(os.geteuid()).pw_name
@@ -358,7 +359,7 @@ def _start(run: Run, order: Order) -> subprocess.Popen[bytes]:
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
             env=_environment(run, order, entry),
-            cwd=entry.pw_dir if Path(entry.pw_dir).is_dir() else "/",
+            cwd=home if Path(home).is_dir() else "/",
             start_new_session=True,
             user=entry.pw_uid if switch else None,
             group=entry.pw_gid if switch else None,

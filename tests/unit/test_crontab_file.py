@@ -187,24 +187,41 @@ def test_a_file_with_line_ends_of_windows_is_read():
     ("command", "parts"),
     [
         ("run", ("run", None)),
-        ("run %", ("run", "\n")),
+        ("echo 100%", ("echo 100", "")),
+        ("run%%", ("run", "\n")),
         ("run%a%b", ("run", "a\nb\n")),
+        ("run%a%b%", ("run", "a\nb\n")),
+        ("run%  lead and trail  ", ("run", "  lead and trail  \n")),
         (r"date +\%F", ("date +%F", None)),
-        (r"a\\%b", ("a\\%b", None)),
+        (r"a\\%b", ("a\\", "b\n")),
+        (r"a\\b\nc\d", (r"a\b\nc\d", None)),
+        (r"a\\\%b", (r"a\%b", None)),
         (r"a \n % b\%c", (r"a \n", " b%c\n")),
+        (r"run%a\%b\\c\d\\%e", ("run", "a%b\\\\c\\d\\%e\n")),
+        ("a\\", ("a\\", None)),
+        ("%", ("", "")),
     ],
 )
 def test_a_percent_sign_parts_command_and_input(command, parts):
+    """As Debian's cron did it when these lines were given to it (3.0pl1-162)."""
     assert split_percent(command) == parts
 
 
 @given(st.text(alphabet="a%\\ b", max_size=12))
 def test_no_letter_of_a_command_is_lost(text):
     command, stdin = split_percent(text)
-    assert (stdin is None) == ("%" not in text.replace(r"\%", ""))
     kept = command + (stdin or "")
     assert kept.count("a") == text.count("a")
-    assert kept.count("%") == text.count(r"\%")
+    if stdin is None:
+        assert command.count("%") == text.count("%")
+    else:
+        assert kept.count("%") + kept.count("\n") in {text.count("%") - 1, text.count("%")}
+
+
+def test_a_doubled_backslash_is_named():
+    found = read("* * * * * printf 'a\\\\nb'\n0 0 * * * run%a\\\\b\n")
+    assert [kinds(entry) for entry in found.entries] == [["backslash"], ["percent"]]
+    assert found.entries[0].definition.payload["command"] == r"printf 'a\nb'"
 
 
 @pytest.mark.parametrize(

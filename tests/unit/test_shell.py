@@ -127,6 +127,12 @@ def test_a_command_begins_at_home():
     assert execute("pwd")["output"].strip() in {os.path.realpath(home), "/"}
 
 
+def test_a_home_that_is_asked_for_is_where_it_begins(tmp_path):
+    home = str(tmp_path)
+    assert execute("pwd; echo $HOME", env={"HOME": home})["output"] == f"{home}\n{home}\n"
+    assert execute("pwd", env={"HOME": home + "/none"})["output"] == "/\n"
+
+
 def test_another_shell_is_taken_if_it_is_asked_for():
     assert execute("echo $0", shell="/bin/bash")["output"] == "/bin/bash\n"
     assert "cannot be run" in failure(Fail, "x", shell="/no/such/shell")

@@ -25,6 +25,9 @@ _FIELDS: Final = re.compile(r"\s*(-?\s*(?:@\S+|\S+(?:[ \t]+\S+){4}))(?:[ \t]+(.*
 _STAR_STEP: Final = re.compile(r"\*/[0-9]+")
 _USER: Final = re.compile(r"[A-Za-z_][\w.-]*\$?")
 _NO_WORD: Final = re.compile(r"[^\w.]+")
+_COMMAND: Final = re.compile(r"(?:\\.|[^%])*", re.DOTALL)
+_ESCAPED: Final = re.compile(r"\\([\\%])")
+_INPUT: Final = re.compile(r"(\\)?%")
 
 MAIL: Final = frozenset({"MAILTO", "MAILFROM", "CONTENT_TYPE", "CONTENT_TRANSFER_ENCODING"})
 
@@ -161,6 +164,9 @@ class _Reader:
         if stdin is not None:
             text = "% in the command: what is behind it is its standard input, as cron does"
             remarks.append(Remark(place=place, kind="percent", text=text))
+        if r"\\" in rest.partition("%")[0]:
+            text = r"\\ in the command is one backslash, as to Debian's cron; others keep both"
+            remarks.append(Remark(place=place, kind="backslash", text=text))
         remarks += _day_steps(place, times)
         self._add(
             place, " ".join(times.split()), _payload(command, stdin, user, self._state), remarks
@@ -209,16 +215,17 @@ class _Reader:
 def split_percent(text: str) -> tuple[str, str | None]:
     r"""Return command and standard input of a crontab's command: the first ``%`` parts them.
 
-    Further ones are line ends, ``\%`` is a percent sign. No ``%`` at all: no input, None.
+    As Debian's cron does (3.0pl1-162, tried out): in the command ``\%`` is a percent sign and a
+    doubled backslash is one; in the input ``%`` is a line end, ``\%`` a percent sign, and the last
+    line gets an end if it has none. Nothing behind the ``%`` is an empty input; no ``%``: None.
     """
-    parts: list[str] = [""]
-    for piece in re.findall(r"\\%|%|[^%\\]+|\\", text):
-        if piece == "%":
-            parts.append("")
-        else:
-            parts[-1] += "%" if piece == r"\%" else piece
-    command = parts[0].strip()
-    return command, "\n".join([*parts[1:], ""]) if len(parts) > 1 else None
+    match = _COMMAND.match(text)
+    assert match is not None, text
+    command = _ESCAPED.sub(r"\1", match[0]).strip()
+    if match.end() == len(text):
+        return command, None
+    written = _INPUT.sub(lambda found: "%" if found[1] else "\n", text[match.end() + 1 :])
+    return command, written if not written or written.endswith("\n") else f"{written}\n"
 
 
 def name_of(command: str) -> str:
