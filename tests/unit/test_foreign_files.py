@@ -99,6 +99,29 @@ def test_what_a_cronjob_leaves_out_is_as_there():
 
 
 @pytest.mark.parametrize(
+    ("deadline_s", "options", "kinds"),
+    [
+        (0, {"catch_up": "skip"}, []),
+        (1, {"catch_up": "latest", "catch_up_window": 1}, []),
+        (10**9, {"catch_up": "latest", "catch_up_window": 366 * 86_400}, ["deadline"]),
+    ],
+)
+def test_every_starting_deadline_has_its_counterpart(deadline_s, options, kinds):
+    [entry] = kubernetes(cronjob(startingDeadlineSeconds=deadline_s, timeZone="UTC")).entries
+    given = entry.definition.options
+    assert {key: given[key] for key in given if key.startswith("catch_up")} == options
+    assert [remark.kind for remark in entry.remarks] == kinds
+
+
+def test_a_job_that_may_run_for_years_may_run_as_long_as_any_here():
+    [entry] = kubernetes(
+        cronjob(timeZone="UTC", jobTemplate={"spec": {"activeDeadlineSeconds": 10**9}})
+    ).entries
+    assert entry.definition.options["timeout"] == 30 * 86_400
+    assert [remark.kind for remark in entry.remarks] == ["deadline"]
+
+
+@pytest.mark.parametrize(
     ("rule", "read"),
     [
         ("0 0 */2 * 1", "0 0 1-31/2 * 1"),
@@ -244,6 +267,8 @@ RULES = [
     ({"crontab": {"minute": 0, "hour": 0, "day_of_month": "1-7,15-21", "day_of_week": "mon"}},
      "0 0 * * mon#1,mon#3"),
     ({"crontab": {"minute": 0, "hour": 0, "month_of_year": "11-2"}}, "0 0 * 11-2 *"),
+    ({"crontab": {"day_of_week": "Sunday", "month_of_year": "january-March"}},
+     "* * * jan-mar sun"),
 ]  # fmt: skip
 
 
@@ -286,6 +311,12 @@ def test_arguments_and_options_are_taken_over_or_named():
     assert "queue, priority" in entry.remarks[1].text
 
 
+def test_a_key_of_an_entry_that_is_not_read_is_named():
+    [entry] = celery(30, relative=True).entries
+    assert [remark.kind for remark in entry.remarks] == ["interval", "options"]
+    assert "relative is left out" in entry.remarks[1].text
+
+
 def test_a_whole_configuration_is_read_with_its_zone():
     beat = {"日報": {"task": "t", "schedule": 60}}
     [entry] = read_beat(
@@ -317,6 +348,12 @@ def test_a_whole_configuration_is_read_with_its_zone():
          "no field"),
         ({"task": "t", "schedule": {"crontab": {"hour": "22-2/2"}}}, "send.schedule.crontab.hour",
          "in steps"),
+        ({"task": "t", "schedule": {"crontab": {"minut": 5}}}, "send.schedule.crontab.minut",
+         "there is no 'minut'; did you mean 'minute'?"),
+        ({"task": "t", "schedule": {"type": "crontab", "hours": 5}}, "send.schedule.hours",
+         "did you mean 'hour'?"),
+        ({"task": "t", "schedule": {"interval": {"every": 1, "perio": "days"}}},
+         "send.schedule.interval.perio", "did you mean 'period'?"),
         ({"task": "t", "schedule": 30, "args": {}}, "send.args", "no list"),
         ({"task": "t" * 300, "schedule": 30}, "send", "handler"),
         (5, "send", "no object"),

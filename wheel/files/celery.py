@@ -14,7 +14,7 @@ from typing import Final, cast
 from wheel.definitions import CronOptions, Definition
 from wheel.errors import InvalidRequest
 from wheel.files.documents import Node, read_json
-from wheel.files.found import Entry, Found, Remark, refused, unique
+from wheel.files.found import Entry, Found, Remark, near, refused, unique
 
 CRONTAB_FIELDS: Final = (
     ("minute", 0, 59),
@@ -24,6 +24,8 @@ CRONTAB_FIELDS: Final = (
     ("day_of_week", 0, 6),
 )
 KINDS: Final = ("crontab", "interval", "solar")
+KIND_KEYS: Final = ("type", "__type__")
+ENTRY_KEYS: Final = ("task", "schedule", "args", "kwargs", "options", "enabled", "one_off")
 
 _PERIODS_MS: Final[Mapping[str, Fraction]] = {
     "days": Fraction(86_400_000),
@@ -33,6 +35,7 @@ _PERIODS_MS: Final[Mapping[str, Fraction]] = {
     "microseconds": Fraction(1, 1_000),
 }
 _WEEKS: Final = {"1-7": 1, "8-14": 2, "15-21": 3, "22-28": 4}
+_LONG_NAME: Final = re.compile(r"([a-z]{3})[a-z]+")  # Celery looks at three letters
 _RANGE: Final = re.compile(r"([0-9]{1,2})-([0-9]{1,2})(/[0-9]{1,2})?")
 
 
@@ -109,6 +112,9 @@ class _Reader:
         if left:
             text = f"the options {', '.join(left)} are left out; set the schedule's own"
             remarks.append(Remark(place=node.path("options"), kind="options", text=text))
+        for key in [key for key in node.values if key not in ENTRY_KEYS]:
+            text = f"{key} is left out; read are {', '.join(ENTRY_KEYS)}"
+            remarks.append(Remark(place=node.path(key), kind="options", text=text))
 
     # ---------------------------------------------------------------- rules
 
@@ -142,6 +148,7 @@ class _Reader:
 
 
 def _interval(given: Node, remarks: list[Remark]) -> str | None:
+    _refuse_others(given, ("every", "period", "relative"))
     every = given.values.get("every")
     period = given.text("period", "seconds")
     if period not in _PERIODS_MS:
@@ -167,6 +174,7 @@ def _every(node: Node, length_ms: Fraction, remarks: list[Remark]) -> str | None
 
 def _crontab(given: Node) -> str | None:
     before = len(given.problems)
+    _refuse_others(given, [key for key, _, _ in CRONTAB_FIELDS])
     words = {key: _field(given, key, low, high) for key, low, high in CRONTAB_FIELDS}
     if len(given.problems) > before:
         return None
@@ -181,6 +189,13 @@ def _crontab(given: Node) -> str | None:
             return None
         words["day_of_month"], words["day_of_week"] = "*", nth
     return " ".join(words.values())
+
+
+def _refuse_others(given: Node, keys: Sequence[str]) -> None:
+    """Refuse keys that there are not: left out, a misspelt hour would mean every hour."""
+    for key in given.values:
+        if key not in keys and key not in KIND_KEYS:
+            given.complain(f"there is no {key!r}; {near(key, keys)}", key)
 
 
 def _nth(day: str, weekday: str) -> str | None:
@@ -202,6 +217,7 @@ def _field(given: Node, key: str, low: int, high: int) -> str:
         given.complain(f"{value!r} is no field of a crontab", key)
         return "*"
     text = ",".join(str(part) for part in parts).replace(" ", "").lower()
+    text = _LONG_NAME.sub(r"\1", text)
     items: list[str] = []
     for item in text.split(","):
         match = _RANGE.fullmatch(item)

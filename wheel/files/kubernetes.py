@@ -20,6 +20,8 @@ from wheel.files.found import Entry, Found, Remark, refused, unique
 
 HANDLER: Final = "kubernetes.job"
 BACKOFF_LIMIT: Final = 6  # what Kubernetes takes if a job does not say
+WINDOW_S_MAX: Final = 366 * 86_400  # of CATCHUP
+TIMEOUT_S_MAX: Final = 30 * 86_400
 
 _OVERLAPS: Final[Mapping[str, Overlap]] = {
     "Allow": "allow",
@@ -124,16 +126,31 @@ def _options(spec: Node, remarks: list[Remark]) -> CronOptions:
     else:
         spec.complain(f"{policy!r} is not Allow, Forbid or Replace", "concurrencyPolicy")
     deadline_s = spec.number("startingDeadlineSeconds")
-    if deadline_s is not None:
-        options["catch_up_window"] = deadline_s
+    if deadline_s == 0:
+        options["catch_up"] = "skip"
+    elif deadline_s is not None:
+        options["catch_up_window"] = _at_most(
+            spec, "startingDeadlineSeconds", deadline_s, WINDOW_S_MAX, remarks
+        )
     job = spec.node("jobTemplate").node("spec")
     options["retries"] = _or(job.number("backoffLimit"), BACKOFF_LIMIT)
-    options["timeout"] = _or(job.number("activeDeadlineSeconds"), 0)
+    options["timeout"] = _at_most(
+        job, "activeDeadlineSeconds", _or(job.number("activeDeadlineSeconds"), 0), TIMEOUT_S_MAX,
+        remarks,
+    )  # fmt: skip
     for key in ("parallelism", "completions"):
         if (_or(job.number(key), 1)) > 1:
             text = f"{key} is more than 1: it is in the payload, and the handler's to see to"
             remarks.append(_remark(spec, key, text))
     return options
+
+
+def _at_most(node: Node, key: str, number: int, most: int, remarks: list[Remark]) -> int:
+    if number <= most:
+        return number
+    text = f"{key} {number} is cut to {most}, the most that there is here"
+    remarks.append(Remark(place=node.path(key), kind="deadline", text=text))
+    return most
 
 
 def _or(number: int | None, absent: int) -> int:
