@@ -278,7 +278,7 @@ def next_fires(
     if after.utcoffset() is None:
         raise NaiveDatetimeError(f"{after} has no time zone; write datetime(..., tzinfo=UTC)")
     compiled = compile_rule(rule, tz=tz, name=name, dst=dst)
-    after_ms = (after - _EPOCH) // timedelta(milliseconds=1)
+    after_ms = max((after - _EPOCH) // timedelta(milliseconds=1), FIRST_S * 1000)
     at_ms: int | None = compiled.require_fire(after_ms)
     found: list[datetime] = []
     while at_ms is not None and len(found) < count:
@@ -322,7 +322,11 @@ def _compile_hashed(text: str, tz: str, name: str, dst: str) -> Rule:
 
 
 def _build(text: str, parsed: Parsed, tz: str, dst: str, name: str) -> Rule:
-    where = zone(parsed.tz if parsed.tz is not None else tz)
+    try:
+        where = zone(parsed.tz if parsed.tz is not None else tz)
+    except ZoneError as error:
+        error.position = None if parsed.tz is None else text.index("=") + 1
+        raise
     rule = Rule(text, parsed, where, "literal" if dst == "literal" else "cron", name)
     if parsed.kind == "cron" and not rule.fields.possible():
         raise _never_fires(text, 0)
@@ -332,9 +336,12 @@ def _build(text: str, parsed: Parsed, tz: str, dst: str, name: str) -> Rule:
 def _never_fires(text: str, after_ms: int) -> CronSyntaxError:
     since_s = min(max(after_ms // 1000, 0), LAST_S)
     since = f"after {(_EPOCH + timedelta(seconds=since_s)).date()} " if since_s else ""
+    hint = "write days that its months have, and a year to come"
+    if text.strip(_BLANK).lower().startswith("@every"):
+        hint = "write a shorter length"
     return refusal(
         f"never_fires: it never fires {since}up to the year {YEAR_LAST}",
-        "write days that its months have, and a year to come",
+        hint,
         None,
         f"the rule {text!r}",
     )
@@ -367,6 +374,13 @@ def parse_rule(text: str, name: str = "") -> Parsed:
         return _parse_macro(tokens, body, tz)
     if tokens[0].text == "-" and len(tokens) == 1:
         return Parsed(kind="none", tz=tz)
+    if "=" in tokens[0].text:
+        raise refusal(
+            f"{tokens[0].text!r} is no field; a zone stands in front once, as CRON_TZ= in capitals",
+            f"write CRON_TZ={tokens[0].text.rpartition('=')[2] or 'Europe/Rome'} and the fields",
+            tokens[0].position,
+            f"the rule {text!r}",
+        )
     return Parsed(kind="cron", tz=tz, fields=read_fields(tokens, name, body))
 
 

@@ -216,7 +216,10 @@ class _Reader:
                 self._refuse("a single day has no step", f"write {body}")
             return special
         step = self._step(step_text) if slash else None
-        if body.startswith("h") and (match := _HASH.fullmatch(body)):
+        if body.startswith("h"):
+            match = _HASH.fullmatch(body)
+            if match is None:
+                self._refuse("H draws from all values or from a range", "write H, H(1-7) or H/5")
             return self._hash(match[1], match[2], step)
         if "~" in body:
             low, _, high = body.partition("~")
@@ -342,7 +345,7 @@ class _Reader:
         if low_text is None or high_text is None:
             low, high = unit.low, _HASH_DAY_LAST if unit is DAY else unit.high
         else:
-            low, high = self._value(low_text.strip()), self._value(high_text.strip())
+            low, high = self._value(low_text), self._value(high_text)
             if low > high:
                 self._refuse("H draws from a range that runs forwards", f"write H({high}-{low})")
         draw = hash64(self._name, unit.name)

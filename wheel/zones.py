@@ -36,6 +36,10 @@ _DAY_S: Final = 86_400
 _HOUR_S: Final = 3_600
 _EPOCH_DAY: Final = date(1970, 1, 1).toordinal()
 _NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_+-]*(?:/[A-Za-z0-9_+-]+)*")
+# Files that stand beside the zones in many systems: what this machine is set to, and the zones once
+# more, the second time with leap seconds, which no count of Unix seconds has.
+_NO_ZONE: Final = re.compile(r"localtime|posixrules|(?:posix|right)/.*")
+_DATES: Final = "write 2026-11-01, 2026-11-01T06 or 2026-11-01T06:00:00Z"
 _LABEL: Final = re.compile(r"([0-9]{4}-[0-9]{2}-[0-9]{2})(?:T([0-9]{2})(:[0-9:.]+Z)?)?")
 
 
@@ -164,7 +168,8 @@ def zone(name: str) -> Zone:
     Raises:
         ZoneError: the tz database has no such zone; the error names the nearest one.
     """
-    if len(name) <= NAME_BYTES_MAX and _NAME.fullmatch(name) is not None:
+    is_name = len(name) <= NAME_BYTES_MAX and _NAME.fullmatch(name) is not None
+    if is_name and _NO_ZONE.fullmatch(name) is None:
         try:
             return Zone(name, zoneinfo.ZoneInfo(name))
         except (ValueError, OSError, zoneinfo.ZoneInfoNotFoundError):
@@ -182,9 +187,10 @@ def _unknown(name: str) -> ZoneError:
     return error
 
 
+@functools.lru_cache(maxsize=1024)
 def _nearest(name: str) -> str | None:
     """Return the zone with the most similar name: of the whole, or of the city alone."""
-    wanted = name.lower().replace(" ", "_")
+    wanted = name.lower().replace(" ", "_").removeprefix("posix/").removeprefix("right/")
     names, cities = _known()
     found = names if "/" in wanted else cities
     if wanted in found:
@@ -202,7 +208,8 @@ def _known() -> tuple[dict[str, str], dict[str, str]]:
     try:
         import tzdata  # noqa: PLC0415  (see _rules)
     except ImportError:
-        every = sorted(zoneinfo.available_timezones())
+        found = zoneinfo.available_timezones()
+        every = sorted(name for name in found if _NO_ZONE.fullmatch(name) is None)
     else:
         every = importlib.resources.files(tzdata).joinpath("zones").read_text().split()
     # Last wins: Europe/Berlin over a bare or a longer name of the same city.

@@ -121,6 +121,11 @@ REFUSED = [
     ("0 0 0 1 1 * H", 12, "no meaning for years", "a year"),
     ("H(9-5) * * * *", 0, "runs forwards", "H(5-9)"),
     ("H(0-70) * * * *", 0, "70 is not 0 to 59", "0 to 59"),
+    ("H(5) * * * *", 0, "all values or from a range", "write H, H(1-7) or H/5"),
+    ("0 H() * * *", 2, "all values or from a range", "write H, H(1-7) or H/5"),
+    ("Hx * * * *", 0, "all values or from a range", "write H, H(1-7) or H/5"),
+    ("cron_tz=Europe/Rome 0 0 * * *", 0, "in capitals", "write CRON_TZ=Europe/Rome"),
+    ("CRON_TZ=UTC TZ=UTC 0 0 * * *", 12, "stands in front once", "write CRON_TZ=UTC"),
     ("30~10 * * * *", 0, "runs forwards", "H(10-30)"),
     ("L * * * *", 0, "no form of this field", "0 to 59"),
     ("0 0 L-0 * *", 4, "not L-1 to L-30", "L-1"),
@@ -154,7 +159,7 @@ REFUSED = [
     ("@every 1h/", 10, "'' is no duration", "90m"),
     ("@every 1h/1h", 10, "not shorter than 1h", "a phase below 1h"),
     ("@every 4000000d", 7, "no duration", "90m"),
-    ("@every 100000d", None, "never_fires", "to come"),
+    ("@every 100000d", None, "never_fires", "a shorter length"),
     ("@at", 0, "is no time", "@at 2026"),
     ("@at tomorrow", 4, "is no time", "@at 2026"),
     ("@at 2026-12-24T09:00", 4, "has no zone", "+01:00"),
@@ -193,6 +198,11 @@ def test_a_refusal_says_where_why_and_what_to_write(rule, position, reason, hint
         ("", ""),
         ("../../etc/passwd", ""),
         ("/etc/localtime", ""),
+        ("localtime", ""),
+        ("posixrules", ""),
+        ("right/UTC", "Etc/UTC"),
+        ("right/Europe/Rome", "Europe/Rome"),
+        ("posix/Europe/Rome", "Europe/Rome"),
         ("Europe", ""),
         ("Europe/Rome\0", ""),
         ("Москва", ""),
@@ -205,6 +215,22 @@ def test_an_unknown_zone_is_refused_and_the_nearest_one_named(tz, hint):
     assert hint in refused.value.hint
     assert refused.value.hint.startswith("write ")
     assert len(str(refused.value)) < 250
+
+
+def test_a_zone_in_front_of_the_rule_is_refused_with_its_position():
+    with pytest.raises(ZoneError) as refused:
+        times("  CRON_TZ=Europe/Rom @daily")
+    assert refused.value.position == 10
+
+
+def test_the_beginning_of_time_can_be_asked_from_in_any_zone():
+    """Ten milliseconds are no measure here: what counts is that an answer comes at all."""
+    first = datetime.min.replace(tzinfo=UTC)
+    for rule in ("@every 90m", "30 1 * * *", "@at 2026-01-01T00:00Z"):
+        for tz in ("America/New_York", "Pacific/Kiritimati"):
+            assert len(next_fires(rule, tz=tz, after=first, count=1)) == 1
+    with pytest.raises(CronSyntaxError, match="never_fires"):
+        next_fires("@every 90m", after=datetime.max.replace(tzinfo=UTC), count=1)
 
 
 def test_a_time_without_a_zone_is_refused():

@@ -13,7 +13,7 @@ from wheel import zones
 from wheel.zones import FIRST_S, LAST_S, exact, label, label_span, label_unit, zone
 
 HOUR_MS = 3_600_000
-NAMES = sorted(zoneinfo.available_timezones())
+NAMES = sorted(zoneinfo.available_timezones() - {"localtime"})
 
 
 def ms(text):
