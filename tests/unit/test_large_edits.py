@@ -1,6 +1,6 @@
 """Edits that reach hundreds of runs: slice by slice, and whole whatever happens in between."""
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from itertools import count
 
 import pytest
@@ -9,6 +9,7 @@ from tests.schedules import HOUR_MS, Clockwork, Hand
 from wheel.engine.change import GOING
 from wheel.engine.definition import Definition, ScheduleError
 from wheel.engine.entries import Entry
+from wheel.engine.records import Record, decode
 from wheel.engine.runs import Run
 from wheel.engine.scheduler import Scheduler
 
@@ -109,6 +110,28 @@ def test_a_turn_ends_or_judges_a_bounded_number_of_runs(
     world.check()
     assert not world.scheduler.planner.store.going
     assert world.core.table_get(GOING, b"up") is None
+
+
+def test_a_turn_reads_no_more_ended_runs_than_it_has_time_to_record(
+    world: Slow, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hand = Hand(world)
+    for run in hand.take_jobs("u"):
+        hand.done(run)
+    read: list[Record] = []
+
+    def counted(data: bytes | memoryview) -> Iterator[Record]:
+        for record in decode(data):
+            read.append(record)
+            yield record
+
+    monkeypatch.setattr("wheel.engine.plane.decode", counted)
+    more = True
+    while more:
+        read.clear()
+        more = turn(world)
+        assert len(read) <= A_TURN
+    assert world.scheduler.get("up").succeeded == RUNS
 
 
 @pytest.mark.parametrize("change", CHANGES)

@@ -11,7 +11,8 @@ over is *missed*, and only that: a server that is late decides every time that h
 
 import functools
 import heapq
-from collections.abc import Callable
+import itertools
+from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple, Protocol
 
 from wheel.engine import history
@@ -44,8 +45,8 @@ _DIED: Final = {
 class Core(RunnerCore, Protocol):
     """What the planner needs of the core."""
 
-    def ended(self, most: int) -> list[Record]:
-        """Return owned jobs that ended or were moved and are not closed."""
+    def each_ended(self, most: int) -> Iterator[Record]:
+        """Return owned jobs that ended or were moved and are not closed, as they are asked for."""
         ...
 
 
@@ -74,7 +75,7 @@ class Planner(Withdrawals):
             clock_ns: a stopwatch, for slices.
         """
         super().__init__(core, clock_ns)
-        self._ended_of = core.ended
+        self._ended_of = core.each_ended
         self._manual: list[tuple[int, str, str]] = []  # heap: wall time, schedule, tag
         self._filling: set[str] = set()  # schedules whose backfill may go on
         self._retry_ms: int | None = None  # rel: after a refused batch
@@ -156,15 +157,18 @@ class Planner(Withdrawals):
     def _ended_slice(self) -> bool:
         """Record runs that ended; True: there may be more."""
         records = self._ended_of(ENDED_A_SLICE)
-        if not records:
+        first = next(records, None)
+        if first is None:
             return False
         until_ns = self._clock_ns() + SLICE_NS
+        number = 0
         with self.changing() as change:
-            for record in records:
+            for record in itertools.chain((first,), records):
                 self._ended(change, record)
+                number += 1
                 if self._clock_ns() >= until_ns:
                     return True
-        return len(records) == ENDED_A_SLICE
+        return number == ENDED_A_SLICE
 
     def _due_slice(self, *, rel: bool) -> bool:
         """Decide about schedules whose time has come; True: there may be more."""
