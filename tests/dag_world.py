@@ -75,6 +75,7 @@ class Plan:
     start_ms: int | None = None
     until_ms: int | None = None
     paused: bool = False
+    has_zone: bool = True
     planned: list[int] = field(default_factory=list)
 
     @property

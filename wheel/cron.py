@@ -333,6 +333,11 @@ def _build(text: str, parsed: Parsed, tz: str, dst: str, name: str) -> Rule:
     return rule
 
 
+def without_zone(text: str) -> str:
+    """Return a rule without the zone that its text names."""
+    return _PREFIX.sub("", text.strip(_BLANK), count=1)
+
+
 def _never_fires(text: str, after_ms: int) -> CronSyntaxError:
     since_s = min(max(after_ms // 1000, 0), LAST_S)
     since = f"after {(_EPOCH + timedelta(seconds=since_s)).date()} " if since_s else ""

@@ -270,12 +270,26 @@ def label_unit(text: str) -> Unit:
     """
     match = _LABEL.fullmatch(text)
     if match is None:
-        raise ValueError(
-            f"{text!r} is not a date; write 2026-11-01, 2026-11-01T06 or 2026-11-01T06:00:00Z"
-        )
+        raise ValueError(f"{text!r} is not a date; {_DATES}")
     if match[2] is None:
         return "day"
     return "hour" if match[3] is None else "exact"
+
+
+def checked_unit(text: str) -> Unit:
+    """Return which unit a label is of that somebody has written.
+
+    Raises:
+        ValueError: it is no label, or no date of the calendar from 1970 to 2199.
+    """
+    unit = label_unit(text)
+    if not 1970 <= int(text[:4]) < 2200:
+        raise ValueError(f"{text!r} is not a date from 1970 to 2199; {_DATES}")
+    try:
+        datetime.fromisoformat(text if unit != "hour" else f"{text}:00")
+    except ValueError as error:
+        raise ValueError(f"{text!r} is not a date: {error}; {_DATES}") from None
+    return unit
 
 
 def label_span(where: Zone, text: str) -> tuple[int, int] | None:
@@ -303,6 +317,17 @@ def label_span(where: Zone, text: str) -> tuple[int, int] | None:
     if not found:
         return None
     return min(start for start, _ in found) * 1000, max(end for _, end in found) * 1000
+
+
+def label_place(where: Zone, text: str) -> int:
+    """Return in Unix ms about where a label stands that a zone leaves out: when the clock leaps.
+
+    Raises:
+        ValueError: as ``label_span``.
+    """
+    first_s = _local_s(text)
+    before = [one for one in _around(where, first_s) if one.start_s + one.offset_s <= first_s]
+    return before[-1].end_s * 1000
 
 
 def _around(where: Zone, local_s: int) -> list[Segment]:

@@ -8,6 +8,7 @@ import pytest
 
 from tests.fed import WALL_MS
 from tests.schedules import DAY_MS, HOUR_MS, MINUTE_MS, Clockwork, Hand
+from wheel.engine import prints
 from wheel.engine import scheduler as scheduler_file
 from wheel.engine.core import DiskRoom
 from wheel.engine.definition import CatchUp, Definition, Overlap, ScheduleError
@@ -376,13 +377,14 @@ def test_new_rules_of_a_zone_move_next_times_of_its_schedules_alone(
     world.set("paris", "0 9 * * *", tz="Europe/Paris")
     world.set("every", "@every 1h", tz="Europe/Rome")
     asked: list[str] = []
-    real = scheduler_file.print_of
+    real = prints.print_of
 
     def print_of(settings: Any) -> bytes:
         asked.append(settings.zone)
         return b"another!" if settings.zone == "Europe/Rome" else real(settings)
 
     monkeypatch.setattr(scheduler_file, "print_of", print_of)
+    monkeypatch.setattr(prints, "print_of", print_of)
     world.crash()
     assert sorted(asked) == ["Europe/Paris", "Europe/Rome"], "once a zone, not once a schedule"
     world.seen.clear()

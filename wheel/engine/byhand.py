@@ -8,6 +8,7 @@ from wheel.engine.dates import APART_MS, Date
 from wheel.engine.definition import TIME_MS_END, ScheduleError, check_note
 from wheel.engine.entries import Entry, Manual, Plan, changed_extra, plan_blob
 from wheel.engine.planner import Planner
+from wheel.engine.prints import refuse_gone
 from wheel.engine.reruns import Reruns, Target, own_label
 from wheel.engine.runs import (
     DROPPED,
@@ -118,6 +119,7 @@ class ByHand:
         entry, planner = self.planner.entry(name), self.planner
         if not dry:
             planner.finish_withdrawal(name)
+        refuse_gone(entry)
         planner.look()
         times = self._backfill_times(entry, from_ms, to_ms)
         if reverse:
@@ -191,8 +193,8 @@ class ByHand:
         known = self._tokens.find(once, self.planner.look().rel_ms)
         if known is not None:
             return known
-        self.planner.entry(name)
-        planner = self.planner
+        entry, planner = self.planner.entry(name), self.planner
+        refuse_gone(entry)
         for going in list(planner.store.going):
             planner.finish_withdrawal(going)
         planner.look()

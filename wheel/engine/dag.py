@@ -180,6 +180,9 @@ class Judge:
             upstream = self._facts.schedule(name)
             if upstream is None:
                 return Verdict(state=State.NO_UPSTREAM, upstream=name, reason="deleted")
+            if not upstream.has_zone:  # it is paused for that
+                waiting = Verdict(state=State.WAITING, upstream=name, reason="paused")
+                continue
             needed = self.needed(upstream, nominal_ms, label, schedule.date)
             one = _of_one(upstream, needed, schedule.after_rule)
             if one.is_stuck:

@@ -80,6 +80,11 @@ class Schedule(Protocol):
         ...
 
     @property
+    def has_zone(self) -> bool:
+        """Whether that zone is known: if not, nobody can tell which runs it has on a date."""
+        ...
+
+    @property
     def since_ms(self) -> int:
         """From when its rule, zone and DATE are in force; not before START."""
         ...

@@ -13,13 +13,13 @@ from dataclasses import dataclass, replace
 from operator import attrgetter
 from typing import Final, NamedTuple, TypedDict, Unpack
 
-from wheel.cron import Rule, compile_rule
+from wheel.cron import Rule, compile_rule, without_zone
 from wheel.engine.dag import AfterRule
 from wheel.engine.dates import Date
 from wheel.engine.definition import Settings
 from wheel.engine.runs import MOMENTS_MAX, Run, Stands
-from wheel.errors import InvalidRequest
-from wheel.zones import Unit, label_span, zone
+from wheel.errors import InvalidRequest, ZoneError
+from wheel.zones import Unit, Zone, label_place, label_span, zone
 from wheel.zones import label as label_in
 
 NO_PRINT: Final = bytes(8)  # of a schedule whose times depend on no zone
@@ -150,7 +150,15 @@ def _shared(print_of_zone: bytes) -> bytes:
 @functools.lru_cache(maxsize=MOMENTS_MAX)
 def _label(zone_name: str, nominal_ms: int, date: Date) -> str:
     """Return a label; many schedules ask for the same one."""
-    return label_in(zone(zone_name), nominal_ms, _UNITS[date])
+    return label_in(_zone_here(zone_name), nominal_ms, _UNITS[date])
+
+
+def _zone_here(name: str) -> Zone:
+    """Return a zone; UTC in place of one that this machine does not have, see prints.py."""
+    try:
+        return zone(name)
+    except ZoneError:
+        return zone("UTC")
 
 
 class Where:
@@ -159,16 +167,24 @@ class Where:
     __slots__ = ("_zone",)
 
     def __init__(self, name: str) -> None:
-        self._zone = zone(name)
+        self._zone = _zone_here(name)
 
     def label(self, nominal_ms: int, date: Date) -> str:
         """Return the label of a moment."""
         return label_in(self._zone, nominal_ms, _UNITS[date])
 
     def span(self, label: str, date: Date) -> tuple[int, int]:
-        """Return the first moment that may have the label, and the first behind all that may."""
+        """Return the first moment that may have the label, and the first behind all that may.
+
+        One and the same moment if the zone leaves the label out: runs of a schedule without a rule
+        stand there all the same, for upstreams whose zones have it.
+        """
         del date  # seen from the label's form
-        return label_span(self._zone, label) or (0, 0)
+        span = label_span(self._zone, label)
+        if span is None:
+            place_ms = label_place(self._zone, label)
+            return place_ms, place_ms
+        return span
 
 
 _UNITS: Final[dict[Date, Unit]] = {Date.DAY: "day", Date.HOUR: "hour", Date.EXACT: "exact"}
@@ -253,12 +269,25 @@ class Entry:
     def compiled(self) -> Rule:
         """Its compiled rule, also if that never fires."""
         settings = self.settings
-        return compile_rule(settings.rule, tz=settings.tz, name=self.name, dst=settings.dst)
+        try:
+            return compile_rule(settings.rule, tz=settings.tz, name=self.name, dst=settings.dst)
+        except ZoneError:  # it is paused, and nothing is decided by this
+            rule = without_zone(settings.rule)
+            return compile_rule(rule, name=self.name, dst=settings.dst)
 
     @property
     def zone(self) -> Where:
         """Where its labels are told."""
         return Where(self.settings.zone)
+
+    @property
+    def has_zone(self) -> bool:
+        """Whether this machine has the zone."""
+        try:
+            zone(self.settings.zone)
+        except ZoneError:
+            return False
+        return True
 
     @property
     def start_ms(self) -> int | None:
@@ -284,6 +313,21 @@ class Entry:
     def all_live(self) -> Iterable[Run]:
         """Return the runs that have not ended."""
         return () if self.live is None else self.live.values()
+
+    def live_at(self, nominal_ms: int) -> Run | None:
+        """Return the live run of a nominal time, those by TRIGGER left out."""
+        if self.live is None:
+            return None
+        run = self.live.get((nominal_ms, ""))
+        if run is not None:  # nearly always, and a thousand may be asked for in turn
+            return run
+        found = (run for run in self.live.values() if run.nominal_ms == nominal_ms)
+        return next((run for run in found if not run.tag.startswith("!")), None)
+
+    def held_at(self, nominal_ms: int) -> Run | None:
+        """Return the run of a nominal time, if it is held for upstreams."""
+        run = self.live_at(nominal_ms)
+        return run if run is not None and run.stands is Stands.HELD else None
 
     def standing(self, stands: Stands) -> list[Run]:
         """Return the runs that OVERLAP judges and that stand so, by nominal time."""
@@ -342,6 +386,15 @@ class Entry:
         if self.settings.has_rule and self.since_ms <= nominal_ms <= self.done_ms:
             return True
         return any(one.has(nominal_ms, self.name) for one in self.extra.filled)
+
+    def was_made_ahead(self, nominal_ms: int) -> bool:
+        """Return whether a time to come has a run already, of what was in force before.
+
+        A run without a rule is made when the first of its upstreams fires, and its nominal time is
+        that of the last.
+        """
+        filled = self.extra.filled
+        return bool(filled) and any(one.has(nominal_ms, self.name) for one in filled)
 
     def label(self, nominal_ms: int) -> str:
         """Return the date that a run is for."""

@@ -3,7 +3,6 @@
 Identity is the name: setting the same definition again changes nothing and keeps what was counted.
 """
 
-import functools
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from typing import Final, Protocol
@@ -30,11 +29,11 @@ from wheel.engine.going import DELETED, EDITED
 from wheel.engine.history import last_dropped_ms
 from wheel.engine.planner import Core as PlannerCore
 from wheel.engine.planner import Planner, Turn
+from wheel.engine.prints import print_of, refresh, refuse_gone
 from wheel.engine.runner import Event, Span
 from wheel.engine.runs import Outcome, Stands
 from wheel.engine.shown import Brief, Row, RunRow, Set, Shown, Upcoming
 from wheel.engine.tokens import Tokens
-from wheel.zones import zone
 
 SCHEDULES_MAX: Final = 300_000
 
@@ -108,11 +107,14 @@ class Scheduler(ByHand):
         for manual in entry.extra.manual:
             planner.plan_manual(entry, manual)
         planner.fill(entry)
-        if entry.print != NO_PRINT:
-            if settings.zone not in prints:
-                prints[settings.zone] = print_of(settings)
-            if prints[settings.zone] != entry.print:
+        if entry.print == NO_PRINT:
+            if not entry.has_zone:
                 self._stale.append(entry.name)
+            return
+        if settings.zone not in prints:
+            prints[settings.zone] = print_of(settings)
+        if prints[settings.zone] != entry.print:
+            self._stale.append(entry.name)
 
     def _link(self, names: Sequence[str]) -> None:
         for name in names:
@@ -134,30 +136,9 @@ class Scheduler(ByHand):
 
     def _refresh_zones(self) -> None:
         """Find the next times of schedules anew whose zone's rules have changed."""
-        planner = self.planner
         names = [self._stale.popleft() for _ in range(min(20, len(self._stale)))]
         try:
-            with planner.changing() as change:
-                for name in names:
-                    entry = planner.store.get(name)
-                    if entry is None:
-                        continue
-                    change.edit(entry)
-                    before_ms = entry.next_ms
-                    entry.print = print_of(entry.settings)
-                    planner.set_next(entry, entry.done_ms)
-                    planner.dependencies.note(name)
-                    change.events.append(
-                        (
-                            "schedule_zone_changed",
-                            {
-                                "schedule": name,
-                                "zone": entry.settings.zone,
-                                "before_ms": before_ms,
-                                "next_ms": entry.next_ms,
-                            },
-                        )
-                    )
+            refresh(self.planner, names)
         except ScheduleError:
             self._stale.extendleft(reversed(names))
 
@@ -222,9 +203,10 @@ class Scheduler(ByHand):
         """Return by what a schedule's next times are found.
 
         Raises:
-            ScheduleError: UNKNOWN.
+            ScheduleError: UNKNOWN, or CONFLICT: its zone is not there.
         """
         entry = self.planner.entry(name)
+        refuse_gone(entry)
         settings = entry.settings
         left = None if settings.max_runs is None else max(0, settings.max_runs - entry.runs)
         return Upcoming(entry.compiled, entry.next_ms, settings.jitter_ms, settings.end_ms, left)
@@ -542,12 +524,13 @@ class Scheduler(ByHand):
         """Let runs begin again; what passed meanwhile is missed. Not paused: nothing happens.
 
         Raises:
-            ScheduleError: UNKNOWN.
+            ScheduleError: UNKNOWN, or CONFLICT: its zone is not there.
         """
         entry, planner = self.planner.entry(name), self.planner
         planner.look()
         if not entry.paused:
             return
+        refuse_gone(entry)
         now_ms = planner.now_ms(entry)
         with planner.changing() as change:
             change.edit(entry)
@@ -577,16 +560,3 @@ def _new_end(old: Settings, new: Settings) -> bool:
 def _begin_ms(settings: Settings, times: Times) -> int:
     """Return now on a schedule's axis: its first nominal time is behind it."""
     return times.rel_ms if settings.rel else times.logical_ms
-
-
-def print_of(settings: Settings) -> bytes:
-    """Return a hash of the zone's rules, if the schedule's times depend on them."""
-    if settings.rel or not settings.has_rule or settings.rule.lower().startswith("@at"):
-        return NO_PRINT
-    return _print(zone(settings.zone).fingerprint)
-
-
-@functools.lru_cache(maxsize=1024)
-def _print(fingerprint: str) -> bytes:
-    """Return a hash as bytes, which all schedules of a zone share."""
-    return bytes.fromhex(fingerprint)
