@@ -220,13 +220,15 @@ class Schedule:
     def trigger(self, *, at: When | None = None, force: bool = False) -> str:
         """Make one run by hand, and return its run id.
 
+        Unless it is forced, ``overlap`` judges it when it is due: one that is skipped stands in
+        ``runs`` as skipped.
+
         Args:
             at: when it is due; at once by default.
             force: whatever ``overlap`` says.
 
         Raises:
             NotFound: there is no such schedule any more.
-            Conflict: ``overlap`` does not allow it now.
         """
         when: list[Word] = [] if at is None else ["AT", when_wire(at)]
         forced = ["FORCE"] if force else []

@@ -1,6 +1,6 @@
 """Schedules that wait for others, on a real core: from the rule to the worker's hand."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -584,7 +584,7 @@ def test_a_pause_makes_up_for_its_own_dates_also_when_the_clock_was_set_back(
 ) -> None:
     """What an earlier pause had left out was made again, by its time on the wall."""
     world.set("backup", "0 * * * *", "b", overlap=Overlap.ALLOW)
-    world.set("report", "-", "r", after=("backup",))
+    world.set("report", "-", "r", after=("backup",), date=Date.HOUR)
     world.scheduler.pause("report")
     world.go(3 * HOUR_MS)
     world.scheduler.resume("report")
@@ -643,6 +643,68 @@ def test_a_second_pause_in_the_millisecond_of_a_resume_makes_nothing_again(
         world.scheduler.pause("report")
     assert [row.outcome for row in world.runs("report")] == ["missed", "missed", "held"]
     assert world.scheduler.get("report").runs == 1
+
+
+def two_upstreams(world: Clockwork) -> tuple[str, ...]:
+    world.set("db", "15 9 * * *", "b")
+    world.set("files", "45 9 * * *", "b")
+    return ("db", "files")
+
+
+def one_that_runs_twice(world: Clockwork) -> tuple[str, ...]:
+    world.set("db", "15,45 9 * * *", "b", overlap=Overlap.ALLOW)
+    return ("db",)
+
+
+@pytest.mark.parametrize("upstreams", [two_upstreams, one_that_runs_twice])
+@pytest.mark.parametrize("catch_up", list(CatchUp))
+def test_a_date_that_several_called_for_in_a_pause_is_one_run(
+    world: Clockwork,
+    hand: Hand,
+    upstreams: Callable[[Clockwork], tuple[str, ...]],
+    catch_up: CatchUp,
+) -> None:
+    """Each of them left a record, and RESUME made a job of each, all with one run id."""
+    world.set("verify", "-", "v", after=upstreams(world), catch_up=catch_up)
+    world.scheduler.pause("verify")
+    world.go(2 * HOUR_MS)
+    [row] = world.runs("verify")
+    assert (row.outcome, row.reason, row.label) == ("missed", "paused", DAY)
+    assert world.scheduler.get("verify").missed == 1
+    world.scheduler.resume("verify")
+    world.go(0)
+    made = catch_up is not CatchUp.SKIP
+    assert hand.say("COUNT HANDLER v") == int(made)
+    assert outcomes(world, "verify") == ([("held", "running")] if made else [("missed", "paused")])
+    assert world.scheduler.get("verify").missed == int(not made)
+
+
+def test_a_date_that_one_missed_in_a_pause_and_another_calls_for_behind_it_is_made(
+    world: Clockwork, hand: Hand
+) -> None:
+    world.set("verify", "-", "v", after=two_upstreams(world), catch_up=CatchUp.SKIP)
+    world.scheduler.pause("verify")
+    world.go(HOUR_MS + 20 * MINUTE_MS)
+    assert outcomes(world, "verify") == [("missed", "paused")]
+    world.scheduler.resume("verify")
+    world.go(HOUR_MS)
+    assert outcomes(world, "verify") == [("held", "running")]
+    assert world.scheduler.get("verify").missed == 0
+
+
+def test_what_a_rule_missed_is_not_made_up_for_without_it(world: Clockwork, hand: Hand) -> None:
+    world.set("backup", "0 11 * * *", "b")
+    world.set("report", "0 9 * * *", "r", catch_up=CatchUp.ALL)
+    world.scheduler.pause("report")
+    world.go(2 * HOUR_MS)
+    world.set("report", "-", "r", after=("backup",), catch_up=CatchUp.ALL)
+    world.go(2 * HOUR_MS)
+    assert outcomes(world, "report") == [("missed", "paused"), ("missed", "paused")]
+    world.scheduler.resume("report")
+    assert world.told("report") == [
+        (f"{DAY}T09:00:00Z", "missed", "paused", 1),
+        (f"{DAY}T11:00:00Z", "held", "running backup", 1),
+    ]
 
 
 # ---------------------------------------------------------------- history, crashes

@@ -6,7 +6,7 @@ from tests.dag_world import Plan, Times, World, Zone, ms
 from wheel.engine.dag import Phase
 from wheel.engine.dates import Date, Dates
 from wheel.engine.reruns import RERUNS_MAX, Reruns, own_label
-from wheel.errors import InvalidRequest, LimitError
+from wheel.errors import Conflict, LimitError
 
 T02 = ms("2026-11-02T02:00:00Z")
 HOUR_MS = 3_600_000
@@ -134,7 +134,7 @@ def test_what_is_not_over_is_refused(fired, word):
     world.set(Plan(name="db", rule=daily(T02)))
     if fired:
         world.fire("db")
-    with pytest.raises(InvalidRequest, match=word):
+    with pytest.raises(Conflict, match=word):
         targets(world, "db")
 
 

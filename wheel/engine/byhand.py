@@ -5,7 +5,7 @@ from typing import Final
 from wheel.engine import history
 from wheel.engine.change import PLAN, Change
 from wheel.engine.dates import APART_MS, Date
-from wheel.engine.definition import TIME_MS_END, ScheduleError, check_note
+from wheel.engine.definition import HORIZON_MS, ScheduleError, check_note
 from wheel.engine.entries import Entry, Manual, Plan, changed_extra, plan_blob
 from wheel.engine.planner import Planner
 from wheel.engine.prints import refuse_gone
@@ -21,7 +21,7 @@ from wheel.engine.runs import (
     tag_parts,
 )
 from wheel.engine.tokens import Tokens
-from wheel.zones import label_unit
+from wheel.zones import checked_unit
 
 BACKFILL_MAX: Final = 10_000
 BACKFILL_ACTIVE_MAX: Final = 1_000
@@ -63,8 +63,10 @@ class ByHand:
         entry, planner = self.planner.entry(name), self.planner
         times = planner.look()
         nominal_ms = times.wall_ms if at_ms is None else at_ms
-        if not 0 <= nominal_ms < TIME_MS_END:
-            raise ScheduleError("LIMIT", f"AT {nominal_ms} is no time; write unix ms below 2^48")
+        if not 0 <= nominal_ms < HORIZON_MS:
+            raise ScheduleError(
+                "LIMIT", f"AT {nominal_ms} is not from 1970 to 2199; write a time from there"
+            )
         with planner.changing() as change:
             change.edit(entry)
             entry.manual_count += 1
@@ -117,9 +119,9 @@ class ByHand:
         if known is not None:
             return known
         entry, planner = self.planner.entry(name), self.planner
+        refuse_gone(entry)
         if not dry:
             planner.finish_withdrawal(name)
-        refuse_gone(entry)
         planner.look()
         times = self._backfill_times(entry, from_ms, to_ms)
         if reverse:
@@ -188,7 +190,7 @@ class ByHand:
 
         Raises:
             ScheduleError: it is refused.
-            InvalidRequest, LimitError: as ``Reruns.targets``.
+            InvalidRequest, Conflict, LimitError: as ``Reruns.targets``.
         """
         known = self._tokens.find(once, self.planner.look().rel_ms)
         if known is not None:
@@ -199,6 +201,7 @@ class ByHand:
             planner.finish_withdrawal(going)
         planner.look()
         unit = unit_of(label)
+        self._refuse_far_date(entry, label, Date(unit))
         reruns = Reruns(planner.graph, planner.known, planner.dates)
         targets = reruns.targets(name, label, Date(unit), downstream=downstream)
         ids: list[str] = []
@@ -210,12 +213,29 @@ class ByHand:
             )
         return ids
 
+    def _refuse_far_date(self, entry: Entry, label: str, date: Date) -> None:
+        """Refuse a date that is before all time, or wholly to come."""
+        begin_ms, _ = entry.zone.span(label, date)
+        # The date of a run without a rule may be one of another zone.
+        margin_ms = 0 if entry.settings.has_rule else APART_MS
+        if begin_ms < 0:
+            raise ScheduleError(
+                "LIMIT",
+                f"date {label!r} begins before 1970 in {entry.settings.zone}; write a later one",
+            )
+        if begin_ms - margin_ms > self.planner.now_ms(entry):
+            raise ScheduleError(
+                "CONFLICT",
+                f"date {label!r} is still to come, and only runs that are over are made anew; "
+                "write a date that has begun",
+            )
+
     def _repeat(self, change: Change, target: Target) -> str:
         """Make one run anew; return the id of the new one."""
         entry = self.planner.entry(target.name)
-        for live in entry.all_live():
-            if live.nominal_ms == target.nominal_ms and not live.tag.startswith("!"):
-                return live.id  # those before it called for it, for the first time
+        live = entry.live_at(target.nominal_ms)
+        if live is not None:
+            return live.id  # those before it called for it, for the first time
         change.edit(entry)
         tag = self._repeat_tag(change, entry, target.nominal_ms)
         due_ms = self.planner.due_ms(entry, target.nominal_ms)
@@ -257,6 +277,10 @@ class ByHand:
         except ValueError as error:
             raise ScheduleError("SYNTAX", f"{error}; write an id that CRON RUNS shows") from None
         check_note(note)
+        if nominal_ms < 0:
+            raise ScheduleError(
+                "UNKNOWN", f"run {run!r} is not known, it is from before 1970; see CRON RUNS"
+            )
         entry, planner = self.planner.entry(name), self.planner
         planner.finish_withdrawal(name)
         times = planner.look()
@@ -308,7 +332,7 @@ class ByHand:
                 )
             if live.stands is Stands.HELD:
                 self.planner.let_go(change, live)
-            change.end(entry, live)
+            self.planner.end(change, entry, live)
             return RunRecord(
                 outcome=Outcome.CANCELLED,
                 first_ms=nominal_ms,
@@ -369,7 +393,7 @@ def unit_of(label: str) -> str:
         ScheduleError: SYNTAX.
     """
     try:
-        return label_unit(label)
+        return checked_unit(label)
     except ValueError as error:
         raise ScheduleError("SYNTAX", str(error)) from None
 
@@ -380,10 +404,10 @@ class _Recorded:
     def __init__(self, items: list[history.Item], entry: Entry) -> None:
         self._entry = entry
         self._dropped: list[tuple[int, int]] = []
-        self._runs = {run.nominal_ms for run in entry.all_live() if not run.tag}
+        self._runs = {run.nominal_ms for run in entry.all_live() if run.tag[:1] != "!"}
         for item in items:
             record = history.decode(item)
-            if record.tag:
+            if record.tag.startswith("!"):
                 continue
             if record.outcome in DROPPED and not record.job_id:
                 self._dropped.append((record.first_ms, record.last_ms))

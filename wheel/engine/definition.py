@@ -28,6 +28,8 @@ JITTER_MS_MAX: Final = 86_400_000
 WINDOW_MS_MAX: Final = 366 * 86_400_000
 SPAN_MS_MAX: Final = 30 * 86_400_000
 TIME_MS_END: Final = 1 << 48
+HORIZON_MS: Final = 7_258_118_400_000  # 2200-01-01T00:00Z: nothing is looked for from then on
+CALENDAR_MS_MAX: Final = 253_402_300_799_999  # the end of the year 9999, which many write for ever
 CATCH_UP_MAX: Final = 1_000
 CATCH_UP_MAX_MOST: Final = 100_000
 RUNS_MAX_MOST: Final = (1 << 32) - 1
@@ -207,8 +209,8 @@ def _check_numbers(one: Definition) -> None:
         ("JITTER", one.jitter_ms, 0, JITTER_MS_MAX),
         ("WINDOW", one.window_ms, 1, WINDOW_MS_MAX),
         ("MAX", one.catch_up_max, 1, CATCH_UP_MAX_MOST),
-        ("START", one.start_ms, 0, TIME_MS_END - 1),
-        ("END", one.end_ms, 0, TIME_MS_END - 1),
+        ("START", one.start_ms, 0, HORIZON_MS - 1),
+        ("END", one.end_ms, 0, CALENDAR_MS_MAX),
         ("MAXRUNS", one.max_runs, 1, RUNS_MAX_MOST),
         ("EXPIRE", one.expire_ms, 1, SPAN_MS_MAX),
     )

@@ -110,14 +110,36 @@ class Ledger:
         return None
 
     @staticmethod
-    def take_back(change: Change, entry: Entry, record: RunRecord) -> None:
-        """Forget that one nominal time was missed: a run makes up for it."""
-        items = change.history(entry.name)
-        for number, item in enumerate(items):
-            if item.outcome is Outcome.MISSED and history.decode(item) == record:
-                del items[number]
-                entry.missed -= 1
-                return
+    def missed(change: Change, entry: Entry, from_ms: int) -> list[history.Item]:
+        """Return the records of dates that a schedule without a rule missed in pauses.
+
+        Args:
+            change: that asks.
+            entry: the schedule; what it missed while it still had a rule is no date of its own.
+            from_ms: logical wall time, since when.
+        """
+        from_ms = max(from_ms, entry.since_ms)
+        return [
+            item
+            for item in change.seen_history(entry.name)
+            if item.outcome is Outcome.MISSED
+            and item.ended_ms >= from_ms
+            and history.reason_of(item) == "paused"
+        ]
+
+    def missed_on(self, change: Change, entry: Entry, label: str) -> list[history.Item]:
+        """Return the records that one date was missed."""
+        return [
+            item for item in self.missed(change, entry, 0) if history.decode(item).label == label
+        ]
+
+    @staticmethod
+    def take_back(change: Change, entry: Entry, items: list[history.Item]) -> None:
+        """Forget that dates were missed: runs make up for them."""
+        if items:
+            entry.missed -= len(items)
+            left = change.history(entry.name)
+            left[:] = [item for item in left if item not in items]
 
     def write(self, change: Change, entry: Entry, record: RunRecord) -> None:
         """Record how a run ended; a record of the same run is replaced."""

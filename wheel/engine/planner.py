@@ -20,6 +20,7 @@ from wheel.engine.catchup import last_missed, pick
 from wheel.engine.change import BATCH_BYTES_MAX, PLAN, Change
 from wheel.engine.dag import Phase
 from wheel.engine.definition import CatchUp, ScheduleError
+from wheel.engine.dependencies import HELD_MAX
 from wheel.engine.entries import Entry, Manual, Plan, changed_extra
 from wheel.engine.records import Record, State
 from wheel.engine.runner import SLICE_NS, Event, Span
@@ -29,6 +30,7 @@ from wheel.engine.withdrawals import Withdrawals
 
 ENDED_A_SLICE: Final = 64
 RETRY_MS: Final = 1_000
+FILL_HELD_MAX: Final = HELD_MAX // 2  # leaves the other half to the runs of every day
 
 _OUTCOMES: Final = {
     State.SUCCEEDED: Outcome.SUCCEEDED,
@@ -77,7 +79,6 @@ class Planner(Withdrawals):
         super().__init__(core, clock_ns)
         self._ended_of = core.each_ended
         self._manual: list[tuple[int, str, str]] = []  # heap: wall time, schedule, tag
-        self._filling: set[str] = set()  # schedules whose backfill may go on
         self._retry_ms: int | None = None  # rel: after a refused batch
         self._is_lefts_turn = False  # this turn is for what large changes have left
 
@@ -257,17 +258,11 @@ class Planner(Withdrawals):
         """
         if entry.rule is not None or entry.settings.catch_up is CatchUp.SKIP:
             return
-        missed = [
-            history.decode(item)
-            for item in change.seen_history(entry.name)
-            if item.outcome is Outcome.MISSED
-            and item.ended_ms >= paused_ms
-            and history.reason_of(item) == "paused"
-        ]
+        missed = map(history.decode, self.ledger.missed(change, entry, paused_ms))
         most = entry.settings.catch_up_max if entry.settings.catch_up is CatchUp.ALL else 1
         in_row = entry.settings.catch_up is CatchUp.ALL
         for record in sorted(missed, key=lambda record: record.first_ms)[-most:]:
-            self.ledger.take_back(change, entry, record)
+            self.ledger.take_back(change, entry, self.ledger.missed_on(change, entry, record.label))
             self.start(
                 change,
                 entry,
@@ -312,11 +307,6 @@ class Planner(Withdrawals):
 
     # ---------------------------------------------------------------- backfills
 
-    def fill(self, entry: Entry) -> None:
-        """Have a turn look at a schedule's backfill."""
-        if entry.extra.plan is not None:
-            self._filling.add(entry.name)
-
     def _fill_slice(self) -> bool:
         """Go on with a backfill; True: there may be more."""
         while self._filling:
@@ -339,20 +329,33 @@ class Planner(Withdrawals):
         change.edit(entry)
         done, times = plan.done, plan.times
         while done < len(times):
-            if sum(run.alone and not run.tag for run in entry.all_live()) >= plan.active:
+            if not self._has_room(entry, plan):
                 break
             if self._clock_ns() >= until_ns or change.bytes >= BATCH_BYTES_MAX:
                 entry.set_plan(Plan(times=times, done=done, active=plan.active))
                 return False
             nominal_ms, done = times[done], done + 1
             entry.set_plan(Plan(times=times, done=done, active=plan.active))
-            if (nominal_ms, "") not in (entry.live or {}):
-                self.start(change, entry, nominal_ms, self.due_ms(entry, nominal_ms), alone=True)
+            self.start(change, entry, nominal_ms, self.due_ms(entry, nominal_ms), alone=True)
         over = done == len(times) and not any(run.alone and not run.tag for run in entry.all_live())
         if over:
             change.drop(PLAN, entry.name.encode())
             entry.set_plan(None)
         return True
+
+    def _has_room(self, entry: Entry, plan: Plan) -> bool:
+        """Return whether a backfill may make another run.
+
+        One that only a person can help takes no room, or a date without an upstream would keep all
+        those behind it from being made. Yet they are held, and too many of those would be dropped.
+        """
+        busy = held = 0
+        for run in entry.all_live():
+            held += run.stands is Stands.HELD
+            if run.alone and not run.tag:
+                waits = self.dependencies.held_run(run.name, run.nominal_ms)
+                busy += waits is None or not waits.verdict.is_stuck
+        return busy < plan.active and held < FILL_HELD_MAX
 
     # ---------------------------------------------------------------- runs that ended
 
@@ -416,13 +419,9 @@ class Planner(Withdrawals):
         self, change: Change, entry: Entry, run: Run, outcome: Outcome, record: Record
     ) -> None:
         """Record a run's end, and let the next one go."""
-        change.edit(entry)
-        change.end(entry, run)
+        self.end(change, entry, run)
         if run.stands is Stands.HELD:
             self.let_go(change, run)
-        if run.alone:
-            left = tuple(key for key in entry.extra.alone if key != run.key)
-            entry.extra = changed_extra(entry.extra, alone=left)
         reason = entry.why(run) if outcome is Outcome.CANCELLED else ""
         entry.forget_asked(run)
         if outcome is Outcome.DEAD:
@@ -454,7 +453,6 @@ class Planner(Withdrawals):
         )
         self.tell(change, entry, run, Phase(outcome.value))
         self.release(change, entry)
-        self.fill(entry)
 
 
 def manual_of(entry: Entry, tag: str) -> Manual | None:

@@ -12,7 +12,7 @@ from typing import Final
 
 from wheel.engine.dag import UNDECIDED, Facts, Judge, Phase
 from wheel.engine.dates import APART_MS, Date, Dates, Schedule, label_of
-from wheel.errors import InvalidRequest, LimitError
+from wheel.errors import Conflict, InvalidRequest, LimitError
 from wheel.graph import Graph
 
 RERUNS_MAX: Final = 1000  # that one command makes
@@ -53,7 +53,8 @@ class Reruns:
 
         Raises:
             KeyError: there is no schedule of that name.
-            InvalidRequest: its runs there are under way or still to come.
+            Conflict: its runs there are under way or still to come.
+            InvalidRequest: its zone has no such date.
             LimitError: more than one command may make.
         """
         schedule = self._facts.schedule(name)
@@ -136,19 +137,28 @@ class Reruns:
         """Return what to make on a label where no run is over.
 
         Raises:
-            InvalidRequest: because one is under way or still to come.
+            Conflict: because one is under way or still to come.
+            InvalidRequest: because the schedule's zone leaves the label out.
         """
         seen = next(iter(self._judge.seen(schedule, label, date)), None)
         if seen is not None:
-            what = "still to come" if seen.phase is Phase.PENDING else "not over yet"
-            raise InvalidRequest(
-                f"the run of {schedule.name!r} on {label} is {what}: only runs that are over are "
-                f"made anew"
+            if seen.phase is Phase.PENDING:
+                what, advice = "still to come", "wait for it, or TRIGGER one"
+            else:
+                what, advice = "not over yet", "wait for its end, or MARK or CANCEL it"
+            raise Conflict(
+                f"the run of {schedule.name!r} on {label} is {what}, and only runs that are over "
+                f"are made anew; {advice}"
             )
         low_ms, high_ms = schedule.zone.span(label, date)
+        own = label if date is schedule.date else schedule.zone.label(low_ms, schedule.date)
+        nominal_ms = self._dates.nominal(schedule, own) if schedule.rule is None else None
+        if low_ms == high_ms and nominal_ms is None:
+            raise InvalidRequest(
+                f"{schedule.name!r} has no {label}: the clocks of its zone leave that out; "
+                "write another date"
+            )
         if schedule.rule is None:
-            own = label if date is schedule.date else schedule.zone.label(low_ms, schedule.date)
-            nominal_ms = self._dates.nominal(schedule, own)
             return [
                 Target(
                     name=schedule.name,

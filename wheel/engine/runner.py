@@ -19,7 +19,7 @@ from wheel.engine.dag import State as Judged
 from wheel.engine.dates import Dates
 from wheel.engine.definition import TIME_MS_END, CatchUp, ScheduleError
 from wheel.engine.dependencies import UNJUDGED, Dependencies, Firing, HeldRun
-from wheel.engine.entries import Entry
+from wheel.engine.entries import Entry, changed_extra
 from wheel.engine.facts import Times
 from wheel.engine.known import Known
 from wheel.engine.ledger import Ledger
@@ -89,6 +89,7 @@ class Runner:
             ("runs", "succeeded", "failed", "skipped", "missed", "caught_up", "refused"), 0
         )
         self.behind: dict[str, None] = {}
+        self._filling: set[str] = set()  # schedules whose backfill may go on
         self._recorded: set[int] = set()  # jobs whose end was written down before it came
         self._core = core
         self._clock_ns = clock_ns
@@ -153,6 +154,8 @@ class Runner:
         if settings.start_ms is not None:
             after_ms = max(after_ms, settings.start_ms - 1)
         found = entry.compiled.next_ms(after_ms)
+        while found is not None and entry.was_made_ahead(found):
+            found = entry.compiled.next_ms(found)
         if found is None or found >= TIME_MS_END:
             return None
         return None if settings.end_ms is not None and found > settings.end_ms else found
@@ -245,7 +248,7 @@ class Runner:
     def _judged(self, change: Change, held: HeldRun) -> Entry | None:
         """Do what another verdict on a held run calls for; return a schedule to be released."""
         entry = self.store.get(held.name)
-        run = None if entry is None else held_at(entry, held.nominal_ms)
+        run = None if entry is None else entry.held_at(held.nominal_ms)
         if entry is None or run is None:
             self.dependencies.let_go(held.name, held.nominal_ms)
         elif held.verdict.state is Judged.RELEASE:
@@ -260,6 +263,8 @@ class Runner:
                 "reason": held.verdict.reason,
             }
             change.events.append(("run_held", fields))
+            if held.verdict.is_stuck:
+                self.fill(entry)
         return None
 
     # ---------------------------------------------------------------- runs
@@ -278,6 +283,9 @@ class Runner:
     ) -> Run | None:
         """Make a run, or drop it, as the policies say; None: it was dropped.
 
+        Of one nominal time one run is live at most, but for those by TRIGGER: if there is one, made
+        anew by RERUN, that is returned.
+
         Args:
             change: that it is part of.
             entry: its schedule.
@@ -289,6 +297,9 @@ class Runner:
             alone: OVERLAP leaves it alone.
         """
         change.edit(entry)
+        twin = None if tag.startswith("!") else entry.live_at(nominal_ms)
+        if twin is not None:
+            return twin
         run = Run(entry.name, nominal_ms, tag, due, own or entry.label(nominal_ms), alone=alone)
         # At the nominal time, whether its upstreams are done or not.
         decision = START
@@ -346,6 +357,7 @@ class Runner:
         if not run.tag:
             entry.dropping = False
         if not repeat and entry.runs == entry.settings.max_runs:
+            entry.next_ms = entry.fire_ms = None
             self.dependencies.note(entry.name)  # no run of it is to come any more
         if entry.linked:
             phase = Phase.HELD if run.stands is Stands.HELD else Phase.RUNNING
@@ -368,7 +380,7 @@ class Runner:
     def _surplus(self, change: Change, entry: Entry) -> None:
         """Let a held run go that is one too many."""
         held = self.dependencies.surplus(entry.name)
-        run = None if held is None else held_at(entry, held.nominal_ms)
+        run = None if held is None else entry.held_at(held.nominal_ms)
         if held is not None and run is not None:
             outcome = Outcome.SKIPPED
             if held.verdict.is_stuck:
@@ -384,8 +396,7 @@ class Runner:
         if run.stands is Stands.HELD:
             self.let_go(change, run)
         self.recorded(change, run)
-        change.edit(entry)
-        change.end(entry, run)
+        self.end(change, entry, run)
         if outcome is Outcome.SKIPPED:
             entry.skipped += 1
             self.counts["skipped"] += 1
@@ -410,6 +421,20 @@ class Runner:
         self.tell(change, entry, run, Phase(outcome.value))
         return True
 
+    def end(self, change: Change, entry: Entry, run: Run) -> None:
+        """Take a run off the live ones; a backfill may go on."""
+        change.edit(entry)
+        change.end(entry, run)
+        if run.alone:
+            left = tuple(key for key in entry.extra.alone if key != run.key)
+            entry.extra = changed_extra(entry.extra, alone=left)
+        self.fill(entry)
+
+    def fill(self, entry: Entry) -> None:
+        """Have a turn look at a schedule's backfill."""
+        if entry.extra.plan is not None:
+            self._filling.add(entry.name)
+
     def recorded(self, change: Change, run: Run) -> None:
         """Note that the end of a run's job is no news when it comes."""
         self._recorded.add(run.job_id)
@@ -423,7 +448,7 @@ class Runner:
         until_ns = self._clock_ns() + SLICE_NS
         for run in entry.standing(Stands.WAITING):
             if not at_once and entry.standing(Stands.ACTIVE):
-                return
+                break
             if self._still_free(change, entry, run):
                 change.release(entry, run)
             if at_once and self._clock_ns() >= until_ns:
@@ -554,8 +579,12 @@ class Runner:
         """Make the run of a schedule without a rule."""
         entry = self.store.get(firing.name)
         assert entry is not None, firing.name
+        missed = self.ledger.missed_on(change, entry, firing.own)
+        if missed and entry.paused:  # several call for one date
+            return
         change.edit(entry)
         entry.done_ms = max(entry.done_ms, firing.nominal_ms)
+        self.ledger.take_back(change, entry, missed)
         if entry.paused:
             gap = Gap(firing.nominal_ms, firing.nominal_ms, 1, "paused")
             self.drop(change, entry, gap, Outcome.MISSED, label=firing.own)
@@ -568,19 +597,3 @@ class Runner:
                 own=firing.own,
                 caught_up=in_row,
             )
-
-
-def held_at(entry: Entry, nominal_ms: int) -> Run | None:
-    """Return the run of a nominal time that is held for upstreams.
-
-    A thousand may be held and each be asked for in turn: the untagged one, which it nearly always
-    is, is found by its key.
-    """
-    if entry.live is not None:
-        run = entry.live.get((nominal_ms, ""))
-        if run is not None and run.stands is Stands.HELD:
-            return run
-    for run in entry.all_live():
-        if run.stands is Stands.HELD and run.nominal_ms == nominal_ms:
-            return run
-    return None

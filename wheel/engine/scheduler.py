@@ -31,7 +31,7 @@ from wheel.engine.planner import Core as PlannerCore
 from wheel.engine.planner import Planner, Turn
 from wheel.engine.prints import print_of, refresh, refuse_gone
 from wheel.engine.runner import Event, Span
-from wheel.engine.runs import Outcome, Stands
+from wheel.engine.runs import Outcome, Stands, tag_parts
 from wheel.engine.shown import Brief, Row, RunRow, Set, Shown, Upcoming
 from wheel.engine.tokens import Tokens
 
@@ -357,6 +357,8 @@ class Scheduler(ByHand):
         with planner.changing() as change:
             change.edit(entry)
             entry.live = planner.store.adopt(entry)
+            numbers = (tag_parts(run.tag)[0] for run in entry.all_live())
+            entry.manual_count = max(numbers, default=0)  # two of them must not share an id
             planner.store.add(entry)
             change.undone_by(lambda: planner.store.remove(entry))
             planner.graph.set(name, settings.after, known=self.exists)
@@ -382,8 +384,10 @@ class Scheduler(ByHand):
     def _edit(self, entry: Entry, settings: Settings, new: Kept, kept: Kept, times: Times) -> Set:
         planner, old = self.planner, entry.settings
         is_new_rule = _new_rule(old, settings)
-        # On either axis: a run id is made of a nominal time, and none is made twice.
-        begin_ms = max(_begin_ms(settings, times), entry.done_ms)
+        begin_ms = _begin_ms(settings, times)
+        if old.has_rule or not settings.has_rule:
+            # On either axis: a run id is made of a nominal time, and none is made twice.
+            begin_ms = max(begin_ms, entry.done_ms)
         with planner.changing() as change:
             change.edit(entry)
             planner.graph.set(entry.name, settings.after, known=self.exists)
@@ -392,8 +396,7 @@ class Scheduler(ByHand):
             )
             if is_new_rule:
                 planner.withdraw(change, entry, EDITED, by_hand=False)
-                entry.extra = changed_extra(entry.extra, plan=None)
-                change.drop(PLAN, entry.name.encode())
+                planner.drop_plan(change, entry)
                 self._abandon(change, entry)
             planner.store.group(entry, old.dag, settings.dag)
             change.undone_by(lambda: planner.store.group(entry, settings.dag, old.dag))
@@ -430,8 +433,7 @@ class Scheduler(ByHand):
                     },
                 )
             )
-            if not is_new_rule:
-                planner.release(change, entry)
+            planner.release(change, entry)
         return Set(entry.version, "changed", entry.next_ms)
 
     def _abandon(self, change: Change, entry: Entry) -> None:
@@ -448,6 +450,9 @@ class Scheduler(ByHand):
             entry.done_ms = last_ms
         if entry.settings.has_rule:
             entry.fill(entry.since_ms, entry.done_ms)
+            return
+        for fact in planner.known.runs(entry.name, now_ms, entry.done_ms + 1):
+            entry.fill(fact.first_ms, fact.last_ms)  # made before its time, see was_made_ahead
 
     def _rebound(self, entry: Entry, old: Settings, begin_ms: int) -> None:
         """Find the next time anew, if other bounds or another jitter may have moved it."""

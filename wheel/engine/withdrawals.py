@@ -6,9 +6,9 @@ Few go at once, with the change itself. Many go slice by slice, see going.py.
 import functools
 from typing import Final
 
-from wheel.engine.change import BATCH_BYTES_MAX, GOING, Change
+from wheel.engine.change import BATCH_BYTES_MAX, GOING, PLAN, Change
 from wheel.engine.dependencies import HeldRun
-from wheel.engine.entries import Entry
+from wheel.engine.entries import Entry, changed_extra
 from wheel.engine.going import EDITED, Going, going_blob
 from wheel.engine.runner import SLICE_NS, Runner
 from wheel.engine.runs import Outcome, Run, Stands
@@ -60,6 +60,15 @@ class Withdrawals(Runner):
             change.ended.append(run)
         return True
 
+    def drop_plan(self, change: Change, entry: Entry) -> None:
+        """End a backfill; OVERLAP still leaves those of its runs alone that somebody has taken."""
+        if entry.extra.plan is None:
+            return
+        change.drop(PLAN, entry.name.encode())
+        entry.set_plan(None)
+        for run in entry.all_live():
+            _keep_alone(entry, run)
+
     def withdraw_slice(self, name: str) -> None:
         """Go on with taking back the runs of a schedule, for a slice's time.
 
@@ -97,7 +106,9 @@ class Withdrawals(Runner):
 
     def _leave(self, change: Change, entry: Entry | None, run: Run) -> None:
         if entry is not None:
+            change.edit(entry)
             change.revive(entry, run)
+            _keep_alone(entry, run)
             self.store.jobs[run.job_id] = (entry, run)
         else:
             self.store.orphans.setdefault(run.name, {})[run.key] = run
@@ -114,3 +125,9 @@ class Withdrawals(Runner):
     def _hold_again(self, held: list[HeldRun]) -> None:
         for run in held:
             self.dependencies.hold(run)
+
+
+def _keep_alone(entry: Entry, run: Run) -> None:
+    """Have a start know that OVERLAP leaves a run alone, though its backfill is over."""
+    if run.alone and not entry.is_alone(run):
+        entry.extra = changed_extra(entry.extra, alone=(*entry.extra.alone, run.key))
