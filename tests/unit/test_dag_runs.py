@@ -583,7 +583,7 @@ def test_a_pause_makes_up_for_its_own_dates_also_when_the_clock_was_set_back(
     world: Clockwork, hand: Hand
 ) -> None:
     """What an earlier pause had left out was made again, by its time on the wall."""
-    world.set("backup", "0 * * * *", "b", overlap=Overlap.ALLOW)
+    world.set("backup", "0 * * * *", "b", overlap=Overlap.ALLOW, date="hour")
     world.set("report", "-", "r", after=("backup",), date=Date.HOUR)
     world.scheduler.pause("report")
     world.go(3 * HOUR_MS)
@@ -610,8 +610,8 @@ def test_a_pause_makes_up_for_its_own_dates_also_when_logical_now_went_back(
     world: Clockwork, catch_up: CatchUp, how: str
 ) -> None:
     """What was dropped in the pause seemed to be older than it, and was never made up for."""
-    world.set("backup", "0 * * * *", "b", overlap=Overlap.ALLOW)
-    world.set("report", "-", "r", after=("backup",), catch_up=catch_up)
+    world.set("backup", "0 * * * *", "b", overlap=Overlap.ALLOW, date="hour")
+    world.set("report", "-", "r", after=("backup",), catch_up=catch_up, date="hour")
     world.wall_ms += 2_000_000  # the clock goes on, and nothing is logged
     world.boot_ms += 2_000_000
     world.mono_ms += 2_000_000
@@ -634,8 +634,8 @@ def test_a_second_pause_in_the_millisecond_of_a_resume_makes_nothing_again(
     world: Clockwork,
 ) -> None:
     """What LATEST had left out in the first pause was made at the second one's end."""
-    world.set("backup", "0 * * * *", "b", overlap=Overlap.ALLOW)
-    world.set("report", "-", "r", after=("backup",))
+    world.set("backup", "0 * * * *", "b", overlap=Overlap.ALLOW, date="hour")
+    world.set("report", "-", "r", after=("backup",), date="hour")
     world.scheduler.pause("report")
     backfilled(world)
     for _ in range(3):

@@ -500,8 +500,11 @@ class Runner:
         label: str = "",
     ) -> None:
         """Record nominal times that no run is made for, and tell those that wait for them."""
-        # Never before a pause that it is dropped in, which RESUME asks for; see Scheduler.pause.
+        # Never before a pause that it is dropped in, which RESUME asks for (see Scheduler.pause),
+        # nor before a definition without a rule is in force, which may be the next millisecond.
         now_ms = max(self._times.logical_ms, entry.extra.paused_ms)
+        if entry.rule is None:
+            now_ms = max(now_ms, entry.since_ms)
         record = self.ledger.drop(change, entry, gap, outcome, now_ms=now_ms, tag=tag, label=label)
         self.counts[outcome.value] += gap.count
         fact = RunFact(
