@@ -8,17 +8,25 @@ from pathlib import Path
 
 import pytest
 
-from tests.soak.figures import Sample, floors, look, slope, slopes_of
+from tests.soak.figures import (
+    ENDED_BYTES,
+    ONCE_BYTES,
+    RING_SIZES,
+    Sample,
+    floors,
+    look,
+    mappings,
+    slope,
+    slopes_of,
+)
 from tests.soak.ledger import Ledger, settle
 
 MB = 1_000_000
 EVERY_S = 3.0
 RING = 131_072  # ended jobs that the ring lets go of at once
-ENTRY_BYTES = 88
-TOKEN_BYTES = 48
 
 
-def samples(*, leak_mb_h=0.0, fds_h=0.0, threads_h=0.0, minutes=30, seed=1):
+def samples(*, leak_mb_h=0.0, ring_mb=0.0, fds_h=0.0, threads_h=0.0, minutes=30, seed=1):
     """Return what a server looks like whose memory follows its ring, with noise and faults."""
     rng = random.Random(seed)
     found = []
@@ -27,13 +35,15 @@ def samples(*, leak_mb_h=0.0, fds_h=0.0, threads_h=0.0, minutes=30, seed=1):
         ended = 4_000_000 + number * 4_700 % RING
         once = 3_000_000 + 200 * min(number, 300)  # a rate that rose ten minutes ago
         storm = number % 20 == 4
-        rss = 400 * MB + ENTRY_BYTES * ended + TOKEN_BYTES * once + rng.gauss(0, MB / 4)
+        rings = ENDED_BYTES * ended + ONCE_BYTES * once + int(ring_mb * MB)
+        rest = int(60 * MB + rng.gauss(0, MB / 20) + leak_mb_h * MB * at_s / 3600)
         found.append(
             Sample(
                 at_s=1000 + at_s,
                 pid=7,
-                rss_bytes=int(rss + leak_mb_h * MB * at_s / 3600),
-                anonymous_bytes=int(rss + leak_mb_h * MB * at_s / 3600),
+                rss_bytes=rings + rest,
+                rings_bytes=rings,
+                anonymous_bytes=rest - 8 * MB,
                 fds=27 + 500 * storm + int(fds_h * at_s / 3600),
                 threads=4 + storm + int(threads_h * at_s / 3600),
                 cpu_s=0.0,
@@ -48,14 +58,6 @@ def test_a_slope_is_that_of_the_line_of_least_squares():
     assert slope([(0.0, 1.0), (1.0, 3.0), (2.0, 5.0)]) == pytest.approx(2.0)
     assert slope([(0.0, 1.0), (1.0, 0.0), (2.0, 1.0), (3.0, 4.0)]) == pytest.approx(1.0)
     assert slope([]) == slope([(1.0, 5.0)]) == slope([(1.0, 5.0), (1.0, 9.0)]) == 0.0
-
-
-def test_what_y_follows_beside_x_is_taken_off_as_far_as_it_tells_something():
-    points = [(x, 7.0 + 2.0 * x + 5.0 * (x * 3 % 7), x * 3 % 7) for x in map(float, range(40))]
-    assert slope(points) == pytest.approx(2.0)
-    assert slope([(x, y, 4.0) for x, y, _ in points]) == pytest.approx(
-        slope([(x, y) for x, y, _ in points])
-    )
 
 
 def test_the_floor_of_a_minute_is_its_lowest():
@@ -77,6 +79,7 @@ def test_a_server_that_keeps_nothing_passes(seed):
     ("planted", "said"),
     [
         ({"leak_mb_h": 2.0}, "memory grows by"),
+        ({"ring_mb": 30.0}, "the rings hold 30.0 MB that are no entries"),
         ({"fds_h": 4.0}, "descriptors change by"),
         ({"threads_h": 4.0}, "threads change by"),
     ],
@@ -91,6 +94,29 @@ def test_another_life_in_the_window_cannot_be_compared():
     window = samples(minutes=5)
     other = [Sample(**{**values(sample), "pid": 8}) for sample in window[50:]]
     assert "2 lives" in slopes_of(window[:50] + other).faults()[0]
+
+
+def test_rings_that_are_not_found_are_reported():
+    window = [Sample(**{**values(one), "rings_bytes": 0}) for one in samples()]
+    assert any("cannot be told from the rest" in text for text in slopes_of(window).faults())
+
+
+SMAPS = """\
+7f0b9e600000-7f0bb2600000 rw-p 00000000 00:00 0
+Size:             327680 kB
+Rss:              325004 kB
+VmFlags: rd wr mr mw me ac sd
+7f36c1c44000-7f36c1d78000 rw-p 0042e000 fe:00 123 /usr/lib/libpython3.11.so.1.0
+Size:               1232 kB
+Rss:                1232 kB
+"""
+
+
+def test_mappings_are_told_by_their_bytes():
+    (ring, fields), (other, _) = mappings(SMAPS)
+    assert ring in RING_SIZES
+    assert fields == {"Size": 327_680, "Rss": 325_004}
+    assert other == 1232 * 1024
 
 
 def values(sample):
