@@ -48,7 +48,7 @@ class Pinger:
         """Fail if a PING took over 50 ms more than the bare echo ever did."""
         seen = json.loads(self._said)
         print(seen)
-        assert seen["count"] > 0
+        assert seen["count"] > 0  # on a machine under load it may be the one at the beginning
         assert seen["server_ms"] <= LIMIT_MS + seen["echo_ms"], seen
 
 
@@ -98,17 +98,18 @@ def main() -> None:
     stop = threading.Event()
     threading.Thread(target=wait_for_end, args=(stop,), daemon=True).start()
     server, bare = connected(port), connected(listener.getsockname()[1])
-    longest_ns = [0, 0]
-    count = -1  # the first one is for warming up
+
+    def both_ns() -> tuple[int, int]:
+        return ask_ns(server, (pid, "self")), ask_ns(bare, (echo_pid, "self"))
+
+    both_ns()  # for warming up
     print("connected", flush=True)
+    longest_ns = both_ns()
+    count = 1
     while not stop.wait(EVERY_S):
-        found_ns = (
-            ask_ns(server, (pid, "self")),
-            ask_ns(bare, (echo_pid, "self")),
-        )
+        found_ns = both_ns()
+        longest_ns = max(longest_ns[0], found_ns[0]), max(longest_ns[1], found_ns[1])
         count += 1
-        if count > 0:
-            longest_ns = list(map(max, longest_ns, found_ns))
     print(
         json.dumps(
             {
