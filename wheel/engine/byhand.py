@@ -7,6 +7,7 @@ from wheel.engine.change import PLAN, Change
 from wheel.engine.dates import APART_MS, Date
 from wheel.engine.definition import HORIZON_MS, ScheduleError, check_note
 from wheel.engine.entries import Entry, Manual, Plan, changed_extra, plan_blob
+from wheel.engine.fanout import FIRING_BYTES_MAX, RUN_BYTES
 from wheel.engine.planner import Planner
 from wheel.engine.prints import refuse_gone
 from wheel.engine.reruns import Reruns, Target, own_label
@@ -205,6 +206,7 @@ class ByHand:
         reruns = Reruns(planner.graph, planner.known, planner.dates)
         targets = reruns.targets(name, label, Date(unit), downstream=downstream)
         ids: list[str] = []
+        self._refuse_large(targets)
         with planner.changing() as change:
             ids += [self._repeat(change, target) for target in targets]
             self._tokens.put(change, once, ids, self.planner.look().rel_ms)
@@ -212,6 +214,17 @@ class ByHand:
                 ("runs_repeated", {"schedule": name, "date": label, "runs": ids, "actor": actor})
             )
         return ids
+
+    def _refuse_large(self, targets: list[Target]) -> None:
+        """Refuse to make more at once than fits into a batch."""
+        total = sum(RUN_BYTES + self.planner.known.size(target.name) for target in targets)
+        if total > FIRING_BYTES_MAX:
+            raise ScheduleError(
+                "LIMIT",
+                f"these {len(targets)} runs have {total} bytes with their payloads, at most "
+                f"{FIRING_BYTES_MAX} are made in one command: name an hour instead of a day, or "
+                "rerun the schedules one by one",
+            )
 
     def _refuse_far_date(self, entry: Entry, label: str, date: Date) -> None:
         """Refuse a date that is before all time, or wholly to come."""

@@ -17,6 +17,7 @@ from wheel.engine.runs import Run, Stands
 from wheel.errors import CoreDiskError, CoreMemoryError
 
 BATCH_BYTES_MAX: Final = 256 * 1024  # a slice ends behind it; one command may write more
+SUBMIT_BYTES_MAX: Final = 2 * 1024 * 1024  # the core takes no more at once
 DEFINITION, STATE, HISTORY, PLAN, ONCE, TEXT, GOING = 1, 2, 3, 4, 5, 6, 7  # of table entries
 
 # A job that was not handed out yet.
@@ -59,6 +60,7 @@ class Change:
         self._lives: dict[Entry, dict[tuple[int, str], Run] | None] = {}
         self._stood: dict[Run, Stands] = {}
         self._made: list[tuple[Entry, Run]] = []
+        self._templates: dict[Entry, bytes] = {}  # definitions of those that it makes runs of
         self._closed: list[int] = []
         self._cancelled: dict[Run, None] = {}
         self._released: dict[Run, Entry] = {}
@@ -128,7 +130,16 @@ class Change:
         """Make a run."""
         self._own_live(entry)[run.key] = run
         self._made.append((entry, run))
-        self.bytes += 400
+        self.bytes += 400 + len(self._template(entry))
+
+    def _template(self, entry: Entry) -> bytes:
+        """Return the definition that an entry's runs are made by."""
+        found = self._templates.get(entry)
+        if found is None:
+            blob = self.get(DEFINITION, entry.name.encode())
+            assert blob is not None, entry.name
+            found = self._templates[entry] = blob
+        return found
 
     def revive(self, entry: Entry, run: Run) -> None:
         """Count a run as live again whose job is there."""
@@ -216,12 +227,11 @@ class Change:
                 encode(Record(kind=Kind.UNHELD, id=run.job_id, due_ms=run.due_ms, flags=int(flags)))
             )
         for entry, run in self._made:
-            blob = self.get(DEFINITION, entry.name.encode())
-            assert blob is not None, entry.name
             flags = 1 if entry.settings.rel and not run.tag.startswith("!") else 0
             if run.stands is not Stands.ACTIVE:
                 flags |= 4
-            ops.append(read_template(blob).created(run.due_ms, flags, run.owner))
+            template = read_template(self._template(entry))
+            ops.append(template.created(run.due_ms, flags, run.owner))
         ops += [
             _put(HISTORY, name.encode(), join(items))
             for name, items in self._histories.items()
@@ -246,10 +256,17 @@ class Change:
             gone: schedules that it deletes.
 
         Raises:
-            ScheduleError: OOM or DISKFULL; ``undo`` puts everything back.
+            ScheduleError: OOM, DISKFULL or LIMIT; ``undo`` puts everything back.
         """
+        ops = self._ops(gone)
+        if len(ops) > SUBMIT_BYTES_MAX:
+            raise ScheduleError(
+                "LIMIT",
+                f"this would write {len(ops)} bytes at once, at most {SUBMIT_BYTES_MAX} are; ask "
+                "for less of it",
+            )
         try:
-            ids = self._core.submit(self._ops(gone))
+            ids = self._core.submit(ops)
         except CoreDiskError as error:
             raise ScheduleError(
                 "DISKFULL",

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 from typing import Final
 
-from wheel.engine.change import HISTORY, Change, Core
+from wheel.engine.change import DEFINITION, HISTORY, Change, Core
 from wheel.engine.dag import Phase, RunFact
 from wheel.engine.dependencies import Dependencies
 from wheel.engine.entries import Entry
@@ -32,6 +32,10 @@ class Known:
     def schedule(self, name: str) -> Entry | None:
         """Return a schedule, None if there is none of that name."""
         return self._store.get(name)
+
+    def size(self, name: str) -> int:
+        """Return the bytes of a schedule's definition; 0 if there is none."""
+        return len(self._core.table_get(DEFINITION, name.encode()) or b"")
 
     def history(self, name: str) -> list[Item]:
         """Return a schedule's history, not to be changed."""

@@ -25,6 +25,7 @@ from wheel.engine.definition import (
 from wheel.engine.dependencies import HeldRun
 from wheel.engine.entries import NO_PRINT, Entry, changed_extra
 from wheel.engine.facts import Times
+from wheel.engine.fanout import Fanout
 from wheel.engine.going import DELETED, EDITED
 from wheel.engine.history import last_dropped_ms
 from wheel.engine.planner import Core as PlannerCore
@@ -278,7 +279,7 @@ class Scheduler(ByHand):
         if old is not None and kept is not None and kept.same(new):
             return Set(old.version, "unchanged", old.next_ms)
         settings = planner.store.settings.get(new.settings)
-        self._check_new(definition, settings, old, times, dry=dry)
+        self._check_new(definition, settings, old, times, dry=dry, size=len(new.blob()))
         if dry:
             return self._would_set(definition, settings, old, times)
         if old is None:
@@ -307,6 +308,7 @@ class Scheduler(ByHand):
         times: Times,
         *,
         dry: bool,
+        size: int,
     ) -> None:
         """Refuse what does not fit to what is there."""
         planner, name = self.planner, definition.name
@@ -333,6 +335,13 @@ class Scheduler(ByHand):
             text = text or (None if entry is None else refusal(entry, [shown]))
         if text is not None:
             raise ScheduleError("SYNTAX", text)
+        if settings.after or planner.graph.waiting(name):
+            fanout = Fanout(planner.graph, self._has_rule, planner.known.size)
+            fanout.check(name, settings.after, size, ruled=settings.has_rule)
+
+    def _has_rule(self, name: str) -> bool:
+        entry = self.planner.store.get(name)
+        return entry is not None and entry.settings.has_rule
 
     def _would_set(
         self, definition: Definition, settings: Settings, old: Entry | None, times: Times
