@@ -692,6 +692,60 @@ def test_a_date_that_one_missed_in_a_pause_and_another_calls_for_behind_it_is_ma
     assert world.scheduler.get("verify").missed == 0
 
 
+@pytest.mark.parametrize(
+    ("more", "made"),
+    [
+        ({"catch_up": CatchUp.ALL}, 40),
+        ({"catch_up": CatchUp.ALL, "catch_up_max": 30}, 30),
+        ({"catch_up": CatchUp.ALL, "window_ms": 25 * HOUR_MS}, 25),
+        ({"catch_up": CatchUp.LATEST}, 1),
+        ({"catch_up": CatchUp.LATEST, "window_ms": MINUTE_MS - 1}, 0),
+        ({"catch_up": CatchUp.SKIP}, 0),
+    ],
+)
+def test_more_dates_than_a_history_keeps_are_made_up_for(
+    world: Clockwork, hand: Hand, more: dict[str, object], made: int
+) -> None:
+    """Of forty hours that passed in a pause all but the newest twenty were gone without a word."""
+    world.set("backup", "0 * * * *", "b", overlap=Overlap.ALLOW)
+    world.set("report", "-", "r", after=("backup",), date=Date.HOUR, overlap=Overlap.ALLOW, **more)
+    world.scheduler.pause("report")
+    world.go(40 * HOUR_MS + MINUTE_MS)
+    assert world.scheduler.get("report").missed == 40
+    world.crash()
+    world.scheduler.resume("report")
+    world.go(0)
+    row = world.scheduler.get("report")
+    assert (row.runs, row.missed) == (made, 40 - made)
+    times = [row.first_ms for row in world.runs("report") if not row.ended_ms]
+    assert times == [world.wall_ms - MINUTE_MS - HOUR_MS * k for k in reversed(range(made))]
+
+
+@pytest.mark.parametrize("turns", [0, 2])
+def test_dates_are_made_up_for_in_slices_also_behind_a_crash(
+    world: Clockwork, hand: Hand, turns: int
+) -> None:
+    payload = bytes(60_000)
+    world.set("backup", "0 * * * *", "b", overlap=Overlap.ALLOW)
+    world.set(
+        "report", "-", "r", payload=payload, after=("backup",), date=Date.HOUR,
+        overlap=Overlap.ALLOW, catch_up=CatchUp.ALL,
+    )  # fmt: skip
+    world.scheduler.pause("report")
+    world.go(40 * HOUR_MS)
+    world.scheduler.resume("report")
+    for _ in range(turns):
+        assert world.scheduler.turn().more
+    assert 0 < world.scheduler.get("report").runs < 20
+    world.scheduler.pause("report")
+    world.turns()
+    world.scheduler.resume("report")
+    world.crash()
+    world.turns()
+    row = world.scheduler.get("report")
+    assert (row.runs, row.missed, row.held) == (40, 0, 40)
+
+
 def test_what_a_rule_missed_is_not_made_up_for_without_it(world: Clockwork, hand: Hand) -> None:
     world.set("backup", "0 11 * * *", "b")
     world.set("report", "0 9 * * *", "r", catch_up=CatchUp.ALL)

@@ -36,7 +36,7 @@ def refused(world: Clockwork, name: str, rule: str = "-", **more: object) -> str
 def test_schedules_due_at_once_are_made_however_large_they_are(
     world: Clockwork, hand: Hand
 ) -> None:
-    """Sixty of 64 KiB were one batch of 4 MiB, which the core takes from nobody: all stood still."""
+    """Sixty of 64 KiB were one batch of 4 MiB, which the core refuses: all stood still."""
     for number in range(60):
         world.set(f"x{number}", "0 9 * * *", payload=LARGE)
     world.go(HOUR_MS)

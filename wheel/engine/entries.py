@@ -101,6 +101,7 @@ class ExtraChanges(TypedDict, total=False):
     repeats: tuple[tuple[int, str, int], ...]
     filled: tuple[Filled, ...]
     asked: tuple[tuple[int, str, str], ...]
+    made_up_ms: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,6 +120,8 @@ class Extra:
             more; a run of theirs that is in no record is gone from the history.
         asked: handed out runs whose worker was asked to stop: nominal time, tag, and the reason
             that their record will give.
+        made_up_ms: logical wall time: dates that a schedule without a rule missed in a pause since
+            then are still to be made up for; 0: none are.
     """
 
     paused_ms: int = 0
@@ -130,6 +133,7 @@ class Extra:
     repeats: tuple[tuple[int, str, int], ...] = ()
     filled: tuple[Filled, ...] = ()
     asked: tuple[tuple[int, str, str], ...] = ()
+    made_up_ms: int = 0
 
 
 NOTHING: Final = Extra()
@@ -469,6 +473,8 @@ def _extra_bytes(extra: Extra) -> bytes:
         said["filled"] = extra.filled
     if extra.asked:
         said["asked"] = extra.asked
+    if extra.made_up_ms:
+        said["made_up"] = extra.made_up_ms
     if not said:
         return b""
     return json.dumps(said, ensure_ascii=False, separators=(",", ":")).encode()
@@ -491,6 +497,7 @@ def _read_extra(data: bytes) -> Extra:
         repeats=tuple((ms, tag, k) for ms, tag, k in said.get("repeats", ())),
         filled=tuple(Filled(*one) for one in said.get("filled", ())),
         asked=tuple((ms, tag, why) for ms, tag, why in said.get("asked", ())),
+        made_up_ms=said.get("made_up", 0),
     )
 
 

@@ -17,7 +17,9 @@ RUN_BYTES: Final = 600  # of a run beside its definition: owner, state, history
 class Fanout:
     """What the firings are that a schedule takes part in."""
 
-    def __init__(self, graph: Graph, has_rule: Callable[[str], bool], size: Callable[[str], int]):
+    def __init__(
+        self, graph: Graph, has_rule: Callable[[str], bool], size: Callable[[str], int]
+    ) -> None:
         """Make it.
 
         Args:

@@ -157,6 +157,14 @@ def last_dropped_ms(items: list[Item]) -> int:
     return max(paused, default=0)
 
 
+def label_of(item: Item) -> str:
+    """Return a record's label without decoding the rest."""
+    at = _FIXED.size
+    at += 1 + item.data[at]
+    at += 1 + item.data[at]
+    return item.data[at + 1 : at + 1 + item.data[at]].decode()
+
+
 def _is_assumed(item: Item, assumed_from_ms: int) -> bool:
     """Return whether a record says no more than its absence would."""
     plain = item.outcome is Outcome.SUCCEEDED and not item.by_hand and not tag_of(item)
@@ -164,7 +172,12 @@ def _is_assumed(item: Item, assumed_from_ms: int) -> bool:
 
 
 def trim(
-    items: list[Item], *, now_ms: int, keep_from_ms: int | None, assumed_from_ms: int
+    items: list[Item],
+    *,
+    now_ms: int,
+    keep_from_ms: int | None,
+    assumed_from_ms: int,
+    missed_from_ms: int | None = None,
 ) -> tuple[list[Item], list[Item]]:
     """Return what stays of a history, and what goes: too many, or too old.
 
@@ -174,6 +187,7 @@ def trim(
         keep_from_ms: outcomes at this nominal time or later are still needed.
         assumed_from_ms: but that a first attempt at this time or later succeeded need not be kept:
             it is assumed where there is no record.
+        missed_from_ms: what was missed since then is to be made up for.
     """
     if len(items) <= RUNS_MAX and (not items or now_ms - items[0].ended_ms < AGE_MS_MAX):
         return items, []
@@ -181,11 +195,17 @@ def trim(
     goes: list[Item] = []
     last = len(items) - RUNS_MAX
     for number, item in enumerate(items):
-        needed = (
-            keep_from_ms is not None
-            and item.last_ms >= keep_from_ms
-            and not _is_assumed(item, assumed_from_ms)
-            and len(items) - number <= NEEDED_MAX
+        needed = len(items) - number <= NEEDED_MAX and (
+            (
+                keep_from_ms is not None
+                and item.last_ms >= keep_from_ms
+                and not _is_assumed(item, assumed_from_ms)
+            )
+            or (
+                missed_from_ms is not None
+                and item.outcome is Outcome.MISSED
+                and item.ended_ms >= missed_from_ms
+            )
         )
         young = number >= last and now_ms - item.ended_ms < AGE_MS_MAX
         (stays if young or needed else goes).append(item)

@@ -10,7 +10,7 @@ from typing import Protocol
 from wheel.engine import history
 from wheel.engine.catchup import Gap
 from wheel.engine.change import TEXT, Change
-from wheel.engine.definition import TIME_MS_END
+from wheel.engine.definition import TIME_MS_END, CatchUp
 from wheel.engine.entries import Entry
 from wheel.engine.runs import DROPPED, Outcome, RunRecord
 
@@ -129,17 +129,16 @@ class Ledger:
 
     def missed_on(self, change: Change, entry: Entry, label: str) -> list[history.Item]:
         """Return the records that one date was missed."""
-        return [
-            item for item in self.missed(change, entry, 0) if history.decode(item).label == label
-        ]
+        return [item for item in self.missed(change, entry, 0) if history.label_of(item) == label]
 
     @staticmethod
     def take_back(change: Change, entry: Entry, items: list[history.Item]) -> None:
         """Forget that dates were missed: runs make up for them."""
         if items:
+            gone = {item.data for item in items}
             entry.missed -= len(items)
             left = change.history(entry.name)
-            left[:] = [item for item in left if item not in items]
+            left[:] = [item for item in left if item.data not in gone]
 
     def write(self, change: Change, entry: Entry, record: RunRecord) -> None:
         """Record how a run ended; a record of the same run is replaced."""
@@ -172,13 +171,25 @@ class Ledger:
         # such times, and only since it is in force.
         assumed_from_ms = TIME_MS_END if entry.rule is None else entry.since_ms
         stays, goes = history.trim(
-            items, now_ms=now_ms, keep_from_ms=keep_from_ms, assumed_from_ms=assumed_from_ms
+            items,
+            now_ms=now_ms,
+            keep_from_ms=keep_from_ms,
+            assumed_from_ms=assumed_from_ms,
+            missed_from_ms=self._missed_from_ms(entry),
         )
         for old in goes:
             if old.text_apart:
                 change.drop(TEXT, _text_key(entry, old))
         if goes:
             change.set_history(entry.name, stays)
+
+    @staticmethod
+    def _missed_from_ms(entry: Entry) -> int | None:
+        """Return since when dates that were missed are still to be made up for; None: none are."""
+        if entry.rule is not None or entry.settings.catch_up is not CatchUp.ALL:
+            return None
+        begins = (entry.extra.made_up_ms, entry.extra.paused_ms if entry.paused else 0)
+        return min((ms for ms in begins if ms), default=None)
 
     def text_of(self, entry: Entry, item: history.Item) -> bytes:
         """Return a record's text, wherever it is kept."""

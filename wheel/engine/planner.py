@@ -80,6 +80,7 @@ class Planner(Withdrawals):
         self._ended_of = core.each_ended
         self._manual: list[tuple[int, str, str]] = []  # heap: wall time, schedule, tag
         self._retry_ms: int | None = None  # rel: after a refused batch
+        self._making_up: set[str] = set()  # schedules that missed dates, see Extra.made_up_ms
         self._is_lefts_turn = False  # this turn is for what large changes have left
 
     # ---------------------------------------------------------------- a turn
@@ -98,6 +99,7 @@ class Planner(Withdrawals):
             more |= self._due_slice(rel=False)
             more |= self._due_slice(rel=True)
             more |= self._manual_slice()
+            more |= self._make_up_slice()
             more |= self._fill_slice()
             more |= self._has_left()
         except ScheduleError as error:
@@ -115,7 +117,8 @@ class Planner(Withdrawals):
 
     def wakes(self) -> Turn:
         """Return when the next turn is due, as things stand."""
-        return self._turn_end(more=bool(self._filling) or self._has_left())
+        more = bool(self._filling or self._making_up) or self._has_left()
+        return self._turn_end(more=more)
 
     def _turn_end(self, *, more: bool) -> Turn:
         if self._retry_ms is not None:
@@ -249,28 +252,57 @@ class Planner(Withdrawals):
         return True
 
     def make_up(self, change: Change, entry: Entry, paused_ms: int) -> None:
-        """Make runs, as CATCHUP says, of the dates that a schedule without a rule missed.
+        """Begin to make runs, as CATCHUP says, of the dates that a schedule without a rule missed.
 
         Args:
             change: that it is part of.
             entry: the schedule; no longer paused.
             paused_ms: logical wall time, since when it was.
         """
-        if entry.rule is not None or entry.settings.catch_up is CatchUp.SKIP:
+        settings = entry.settings
+        if entry.rule is not None or settings.catch_up is CatchUp.SKIP:
             return
-        missed = map(history.decode, self.ledger.missed(change, entry, paused_ms))
-        most = entry.settings.catch_up_max if entry.settings.catch_up is CatchUp.ALL else 1
+        missed = self.ledger.missed(change, entry, entry.extra.made_up_ms or paused_ms)
+        if settings.window_ms is not None:
+            begin_ms = self._times.logical_ms - settings.window_ms
+            missed = [item for item in missed if item.first_ms >= begin_ms]
+        missed.sort(key=lambda item: item.first_ms)
+        most = settings.catch_up_max if settings.catch_up is CatchUp.ALL else 1
+        self._make_up_some(change, entry, missed[-most:])
+
+    def _make_up_some(self, change: Change, entry: Entry, missed: list[history.Item]) -> None:
+        """Make runs of missed dates, the oldest first, for a slice's time.
+
+        One behind the other, whatever OVERLAP says, if each of them is made up for.
+        """
+        until_ns = self._clock_ns() + SLICE_NS
         in_row = entry.settings.catch_up is CatchUp.ALL
-        for record in sorted(missed, key=lambda record: record.first_ms)[-most:]:
-            self.ledger.take_back(change, entry, self.ledger.missed_on(change, entry, record.label))
-            self.start(
-                change,
-                entry,
-                record.first_ms,
-                record.first_ms,
-                own=record.label,
-                caught_up=in_row,
-            )
+        for number, item in enumerate(missed):
+            if number and (self._clock_ns() >= until_ns or change.bytes >= BATCH_BYTES_MAX):
+                left_ms = min(item.ended_ms for item in missed[number:])
+                entry.extra = changed_extra(entry.extra, made_up_ms=left_ms)
+                self._making_up.add(entry.name)
+                return
+            self.ledger.take_back(change, entry, [item])
+            at_ms, label = item.first_ms, history.label_of(item)
+            self.start(change, entry, at_ms, at_ms, own=label, caught_up=in_row)
+        entry.extra = changed_extra(entry.extra, made_up_ms=0)
+
+    def _make_up_slice(self) -> bool:
+        """Go on with making up for missed dates; True: there may be more."""
+        while self._making_up:
+            name = min(self._making_up)
+            entry = self.store.get(name)
+            if entry is not None and entry.extra.made_up_ms and not entry.paused:
+                with self.changing() as change:
+                    change.edit(entry)
+                    missed = self.ledger.missed(change, entry, entry.extra.made_up_ms)
+                    missed.sort(key=lambda item: item.first_ms)
+                    self._make_up_some(change, entry, missed)
+                if entry.extra.made_up_ms:
+                    return True
+            self._making_up.discard(name)
+        return False
 
     # ---------------------------------------------------------------- runs by hand
 
@@ -304,6 +336,14 @@ class Planner(Withdrawals):
         return self.start(
             change, entry, manual.at_ms, manual.at_ms, tag=manual.tag, alone=manual.alone
         )
+
+    def take_up(self, entry: Entry) -> None:
+        """Go on with what a schedule had begun before a start."""
+        for manual in entry.extra.manual:
+            self.plan_manual(entry, manual)
+        self.fill(entry)
+        if entry.extra.made_up_ms:
+            self._making_up.add(entry.name)
 
     # ---------------------------------------------------------------- backfills
 

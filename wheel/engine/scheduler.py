@@ -105,9 +105,7 @@ class Scheduler(ByHand):
                     planner.dependencies.hold(
                         HeldRun(name=run.name, nominal_ms=run.nominal_ms, own=own)
                     )
-        for manual in entry.extra.manual:
-            planner.plan_manual(entry, manual)
-        planner.fill(entry)
+        planner.take_up(entry)
         if entry.print == NO_PRINT:
             if not entry.has_zone:
                 self._stale.append(entry.name)
@@ -406,6 +404,7 @@ class Scheduler(ByHand):
             if is_new_rule:
                 planner.withdraw(change, entry, EDITED, by_hand=False)
                 planner.drop_plan(change, entry)
+                entry.extra = changed_extra(entry.extra, made_up_ms=0)
                 self._abandon(change, entry)
             planner.store.group(entry, old.dag, settings.dag)
             change.undone_by(lambda: planner.store.group(entry, settings.dag, old.dag))
