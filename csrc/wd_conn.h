@@ -84,6 +84,7 @@ typedef struct wd_conn {
     uint8_t eof;       /* the peer has sent all it will */
     uint8_t hung_up;   /* the kernel told so, input may still stand unread */
     uint8_t dead;      /* close without another byte */
+    uint8_t fed;       /* opened without a descriptor */
     char addr[WD_ADDR_BYTES], local[WD_ADDR_BYTES]; /* the peer's end and ours, as text */
 } wd_conn;
 

@@ -120,6 +120,8 @@ wd_conn *wd_conns_open(wd_conns *s, int fd)
     c->session.authed = !s->runner.auth_required;
     c->session.roles = c->session.authed ? WD_ROLES_ALL : 0;
     c->fd = fd;
+    c->fed = fd < 0;
+    s->fed_count += c->fed;
     c->id = s->next_id++;
     c->opened_ms = c->input_ms = s->mono_ms;
     s->accepted++;
@@ -142,6 +144,8 @@ void wd_conns_close(wd_conns *s, wd_conn *c)
     wd_session_close(s->runner.commands, &c->session, c->sent);
     wd_engine_add_memory(s->runner.engine, -(int64_t)c->accounted);
     wd_conn_free_buffers(c);
+    WD_ASSERT(s->fed_count >= c->fed);
+    s->fed_count -= c->fed;
     s->table[i] = NULL;
     s->free[s->free_count++] = i;
     wd_release(c);

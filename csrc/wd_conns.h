@@ -32,6 +32,7 @@ typedef struct wd_conns {
     uint32_t *gens;  /* generation of each index, from 1 */
     uint32_t *free;  /* free indices, a stack */
     uint32_t capacity, free_count, conns_max;
+    uint32_t fed_count; /* of connections whose bytes Python moves */
     wd_list lists[WD_LISTS];
     uint64_t next_id;
     int paused;       /* the commit queue is full or old: no command adds to it */

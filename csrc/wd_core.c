@@ -140,6 +140,11 @@ int wd_core_poll(wd_core *c, int timeout_ms)
     return c->net ? wd_round_poll(c, timeout_ms) : WD_EINVAL;
 }
 
+int wd_core_stay(wd_core *c)
+{
+    return c->net ? wd_round_stay(c) : WD_EINVAL;
+}
+
 int wd_core_commit(wd_core *c)
 {
     if (!c->options.hand_clock) wd_round_begin(c);

@@ -62,6 +62,10 @@ int wd_core_listen_fd(wd_core *c, int fd);
  * how many commands wait for Python (>= 0), or WD_EIO: the log has failed, every connection is
  * closed, the process must end. */
 int wd_core_poll(wd_core *c, int timeout_ms);
+/* As wd_core_poll(c, 0); then, when clients have come back within a millisecond, more rounds, for 2
+ * to 3 ms at most. It comes back at once when there is something for the caller to do: a command,
+ * an alarm, an end of an owned job, a frame to take; while a connection is fed it is one round. */
+int wd_core_stay(wd_core *c);
 /* End a round without events: after answers by Python, fed input, batches. As wd_core_poll. */
 int wd_core_commit(wd_core *c);
 /* By hand: time is now this. Runs everything that is due, then ends the round. As wd_core_poll. */

@@ -8,6 +8,9 @@
  *  6. close the batch, commit, send, arm the timers
  *  7. a slice of the checkpoint, if one is under way
  *
+ * A call may make several rounds (wd_round_stay): what the outer loop does between two of them
+ * costs as much as a command, and more when the CPU slept meanwhile and has forgotten it.
+ *
  * The gather window: a commit releases a herd of connections at once, and starting the next commit
  * with the first of them to come back would split the herd in two for ever. So after a commit by
  * the commit thread the loop serves on for up to gather_us, or until as many connections wait again
@@ -16,7 +19,15 @@
  */
 #include "wd_round.h"
 
-enum { FINISH_PASSES_MAX = 8, NS_PER_US = 1000, STALL_LOOK_MS = 500 };
+#include "wd_control.h"
+
+enum {
+    FINISH_PASSES_MAX = 8,
+    NS_PER_US = 1000,
+    STALL_LOOK_MS = 500,
+    STAY_WAIT_MS = 1, /* who comes back within it is waited for */
+    STAY_MS = 2       /* and no longer than this without the outer loop */
+};
 
 static int loading(const wd_core *c)
 {
@@ -167,18 +178,51 @@ static void gather(wd_core *c, uint32_t herd)
     }
 }
 
-int wd_round_poll(wd_core *c, int timeout_ms)
+/* The round behind a wait. *cpu_ns: what this thread had used before it, and then after it: a
+ * system call, so the end of one round is the start of the next. */
+static int run(wd_core *c, uint64_t *cpu_ns)
 {
-    WD_ASSERT(c->net);
-    if (c->failure != WD_OK) return WD_EIO;
-    (void)wd_net_wait(c->net, timeout_ms);
-    uint64_t start_ns = wd_clock_thread_ns();
     wd_round_begin(c);
     handle_events(c);
     uint32_t herd = 0;
     if (collect(c, &herd) != WD_OK) return WD_EIO;
     gather(c, herd);
     int queued = wd_round_finish(c);
-    wd_hist_add(&c->round_cpu_ns, wd_clock_thread_ns() - start_ns);
+    uint64_t used_ns = wd_clock_thread_ns();
+    wd_hist_add(&c->round_cpu_ns, used_ns - *cpu_ns);
+    *cpu_ns = used_ns;
+    return queued;
+}
+
+int wd_round_poll(wd_core *c, int timeout_ms)
+{
+    WD_ASSERT(c->net);
+    if (c->failure != WD_OK) return WD_EIO;
+    (void)wd_net_wait(c->net, timeout_ms);
+    uint64_t cpu_ns = wd_clock_thread_ns();
+    return run(c, &cpu_ns);
+}
+
+/* Is there nothing that the outer loop has to do between two rounds? */
+static int may_stay(const wd_core *c)
+{
+    return !loading(c) && !c->options.hand_clock && c->options.commit_mode != WD_COMMIT_DRIVEN &&
+           c->conns->fed_count == 0 && !wd_core_wants_python(c);
+}
+
+int wd_round_stay(wd_core *c)
+{
+    WD_ASSERT(c->net);
+    if (c->failure != WD_OK) return WD_EIO;
+    (void)wd_net_wait(c->net, 0);
+    uint64_t cpu_ns = wd_clock_thread_ns();
+    int queued = run(c, &cpu_ns);
+    int64_t begin_ms = c->now.mono_ms;
+    int busy = begin_ms - c->stayed_ms <= STAY_WAIT_MS;
+    while (busy && queued == 0 && may_stay(c) && c->now.mono_ms - begin_ms < STAY_MS) {
+        if (wd_net_wait(c->net, STAY_WAIT_MS) == 0) break;
+        queued = run(c, &cpu_ns);
+    }
+    c->stayed_ms = c->now.mono_ms;
     return queued;
 }

@@ -29,6 +29,7 @@ struct wd_core {
     wd_buf ended;                        /* what wd_core_ended showed last */
     wd_save *save;                       /* the last checkpoint; NULL: there was none */
     int64_t alarm_wall_ms, alarm_rel_ms; /* when Python wants a round, WD_NEVER_MS = never */
+    int64_t stayed_ms;                   /* mono: of the last round of the last wd_round_stay */
 };
 
 /* Read the clocks (unless they are moved by hand), apply limits in time, tick. */
@@ -40,5 +41,8 @@ int wd_round_finish(wd_core *c);
 void wd_round_arm(wd_core *c);
 /* A whole round over sockets. */
 int wd_round_poll(wd_core *c, int timeout_ms);
+/* A round over what is ready, and more of them while the sockets alone have something to do, as
+ * wd_core_stay tells. */
+int wd_round_stay(wd_core *c);
 
 #endif /* WD_ROUND_H */

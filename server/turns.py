@@ -1,4 +1,4 @@
-"""The loop's turns: one call into the core per round, and Python's answers between the rounds.
+"""The loop's turns: one call into the core for a round or some, and Python's answers between them.
 
 The core's inner epoll is itself a descriptor; the event loop watches that one, whatever the number
 of clients. A turn runs what is ready, answers the commands that are not the core's, and says when
@@ -65,6 +65,7 @@ class Turns:
         self._seen_lsn = 0
         self._scheduled = False
         self._running = False
+        self._steps = 0  # answers that are worked on step by step
 
     def start(self) -> None:
         """Begin to watch the core."""
@@ -96,7 +97,9 @@ class Turns:
             self._loop.call_soon(self._again)
 
     def _turn(self) -> None:
-        self._round(self._core.poll)
+        # Rounds one after the other, unless this loop has something of its own to do soon.
+        alone = self._scheduled or self._steps or self._on_round is not None
+        self._round(self._core.poll if alone else self._core.stay)
 
     def _again(self) -> None:
         self._scheduled = False
@@ -130,6 +133,7 @@ class Turns:
             try:
                 outcome = self._answers.answer(command.handle, command.arguments)
                 if outcome.work is not None:
+                    self._steps += 1
                     self._loop.call_soon(self._work, command.handle, outcome)
                 elif outcome.later is not None:
                     outcome.later.add_done_callback(partial(self._arrived, command.handle))
@@ -156,6 +160,7 @@ class Turns:
 
     def _work(self, handle: int, outcome: Outcome) -> None:
         """Take one step towards an answer; the next one when others have had their turn."""
+        self._steps -= 1
         if not self._running or outcome.work is None:
             return
         try:
@@ -165,6 +170,7 @@ class Turns:
         except Exception as error:  # noqa: BLE001 -- one command must not stop the server
             self._late(handle, self._failed(b"CLIENT", error))
         else:
+            self._steps += 1
             self._loop.call_soon(self._work, handle, outcome)
 
     def _arrived(self, handle: int, later: "asyncio.Future[Outcome]") -> None:

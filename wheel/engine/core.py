@@ -175,6 +175,13 @@ class Core(ControlPlane):
         """
         return _need(lib.wd_core_poll(self._core, timeout_ms), "a round")
 
+    def stay(self) -> int:
+        """Run a round over what is ready, and further ones while sockets alone keep it busy.
+
+        That ends after 2 to 3 ms, and at once when something waits for Python. Returns as ``poll``.
+        """
+        return _need(lib.wd_core_stay(self._core), "a round")
+
     def commit(self) -> int:
         """End a round without events, after answers or fed input; return as ``poll``."""
         return _need(lib.wd_core_commit(self._core), "the end of a round")
