@@ -13,9 +13,8 @@ from pathlib import Path
 from typing import Final
 
 from bench.contests import OURS, Contest, Sample, Start, Target, compete, timed
-from bench.figures_schedule import FAR_MS, MANY, MANY_DEEP, ONE, ONE_DEEP, SPAN_MS, Shape, words
+from bench.figures_schedule import MANY, MANY_DEEP, ONE, ONE_DEEP, Shape, far, words
 from bench.harness import ROOT, Result, Scale, compiled, free_port, running
-from bench.loader import run as load
 from bench.peers import Peer, wheeld
 
 COMMAND: Final = "python -m bench.run floor"
@@ -32,22 +31,14 @@ def echo(folder: Path, program: Path) -> Generator[Peer, None, None]:
     with running([str(program), str(port)], log) as process:
         peer = Peer(name=FLOOR, port=port, process=process, log=log)
         peer.wait("COUNT")
-        with closing(peer.wire):
+        with closing(peer):
             yield peer
 
 
 def _load(server: Peer, shape: Shape, scale: Scale) -> Sample:
     return timed(
         server,
-        lambda: load(
-            server,
-            seconds=scale.run_s,
-            producers=shape[0],
-            depth=shape[1],
-            jobs=scale.far_jobs,
-            at_ms=FAR_MS,
-            span_ms=SPAN_MS,
-        ),
+        lambda: far(server, shape, scale.far_jobs, scale.run_s),
         lambda report: report.stored,
     )
 

@@ -79,6 +79,20 @@ def words(shape: Shape) -> str:
     return f"{many}, {depth} deep" if depth > 1 else f"{many}, unpipelined"
 
 
+def far(server: Peer, shape: Shape, jobs: int, seconds: float) -> Report:
+    """Have jobs scheduled that are not due for years, with no connection but the load's."""
+    with server.alone():
+        return load(
+            server,
+            seconds=seconds,
+            producers=shape[0],
+            depth=shape[1],
+            jobs=jobs,
+            at_ms=FAR_MS,
+            span_ms=SPAN_MS,
+        )
+
+
 def schedule(server: Peer, shape: Shape, jobs: int, seconds: float) -> Sample:
     """Return what scheduling far-future jobs came to.
 
@@ -93,19 +107,7 @@ def schedule(server: Peer, shape: Shape, jobs: int, seconds: float) -> Sample:
             raise BenchError(f"{server.name}: {counts}")
         return report.stored
 
-    return timed(
-        server,
-        lambda: load(
-            server,
-            seconds=seconds,
-            producers=shape[0],
-            depth=shape[1],
-            jobs=jobs,
-            at_ms=FAR_MS,
-            span_ms=SPAN_MS,
-        ),
-        stored,
-    )
+    return timed(server, lambda: far(server, shape, jobs, seconds), stored)
 
 
 def _inserted(server: Postgres, clients: int) -> Sample:

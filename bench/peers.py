@@ -145,6 +145,26 @@ class Peer:
         finally:
             self.process.send_signal(signal.SIGCONT)
 
+    @contextmanager
+    def alone(self) -> Generator[None, None, None]:
+        """Hang up while the block runs, so that the load's connections are all that there are.
+
+        beanstalkd is not talked to meanwhile either; and a server may do for one connection what it
+        does not do beside an idle one.
+        """
+        if self.dialect == "beanstalkd":
+            yield
+            return
+        self.wire.close()
+        try:
+            yield
+        finally:
+            self.wire = Wire(self.port)
+
+    def close(self) -> None:
+        """Hang up."""
+        self.wire.close()
+
     def wait(self, *words: str) -> None:
         """Return when it answers this command with something else than an error.
 
@@ -197,7 +217,7 @@ def wheeld(
     with running(command, log, PYTHONPATH=str(ROOT)) as process:
         peer = Peer(name="wheeld", port=port, process=process, log=log)
         peer.wait("COUNT")
-        with closing(peer.wire):
+        with closing(peer):
             yield peer
 
 
@@ -270,7 +290,7 @@ def redis(folder: Path, *, append: str, dialect: str = "zadd") -> Generator[Peer
     with running(["redis-server", *words], log) as process:
         peer = Peer(name=f"Redis {dialect}", port=port, process=process, log=log, dialect=dialect)
         peer.wait("DBSIZE")
-        with closing(peer.wire):
+        with closing(peer):
             for option, script in SCRIPTS[dialect].items():
                 sha = peer.wire.ask("SCRIPT", "LOAD", script)
                 if not isinstance(sha, bytes):
