@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from tests.schedules import DAY_MS, HOUR_MS, Clockwork, Hand
+from wheel.engine.core import DiskRoom
 from wheel.engine.dag import AfterRule
 from wheel.engine.dates import Date
 from wheel.engine.definition import CatchUp, Overlap
@@ -29,7 +30,6 @@ RULES = [
     *("@every 5h/1h", "-", "-", "-", "0 0 * * *"),
 ]
 LIVE = {State.SCHEDULED, State.HELD, State.READY, State.LEASED}
-WAITS = {"waiting", "held", "no_upstream", "upstream_failed"}
 # From the first on: the eve of the day on which New York leaves out an hour.
 BEGINS = [0, 57 * DAY_MS]
 
@@ -50,7 +50,7 @@ class Walk:
             [self.set] * 4 + [self.go] * 4 + [self.work] * 3 + [self.rerun, self.mark] * 2
         )
         acts += [self.delete, self.pause, self.resume, self.trigger, self.backfill]
-        acts += [self.crash, self.set_clock, self.cancel]
+        acts += [self.crash, self.set_clock, self.cancel, self.fill_disk]
         name = self.rng.choice(NAMES)
         with contextlib.suppress(WheeldError):
             self.rng.choice(acts)(name)
@@ -67,11 +67,15 @@ class Walk:
             tz=rng.choice(ZONES),
             after=after,
             after_rule=rng.choice(list(AfterRule)),
-            date=rng.choice([Date.DAY, Date.DAY, Date.HOUR]),
+            date=rng.choice([Date.DAY, Date.DAY, Date.HOUR, Date.EXACT]),
             overlap=rng.choice(list(Overlap)),
             catch_up=rng.choice(list(CatchUp)),
             max_runs=rng.choice([None] * 5 + [3]),
             jitter_ms=rng.choice([0, 0, HOUR_MS]),
+            start_ms=rng.choice([None] * 5 + [self.world.wall_ms + rng.randrange(2 * DAY_MS)]),
+            end_ms=rng.choice([None] * 5 + [self.world.wall_ms + rng.randrange(4 * DAY_MS)]),
+            window_ms=rng.choice([None, None, 12 * HOUR_MS]),
+            catch_up_max=rng.choice([1000, 1000, 2]),
         )
 
     def delete(self, name: str) -> None:
@@ -139,6 +143,19 @@ class Walk:
     def set_clock(self, _name: str) -> None:
         if self.rng.random() < 0.3:
             self.world.step_wall(self.rng.choice([2, -1]) * HOUR_MS)
+            if self.rng.random() < 0.5:
+                self.world.core.accept_clock()
+
+    def fill_disk(self, name: str) -> None:
+        """Have a full disk refuse what is done next, also what the turns do by themselves."""
+        if self.rng.random() < 0.5:
+            return
+        self.world.core.set_disk_room(DiskRoom.FULL)
+        with contextlib.suppress(WheeldError):
+            self.rng.choice([self.set, self.resume, self.rerun, self.mark, self.trigger])(name)
+        self.world.go(self.rng.choice([0, HOUR_MS]))
+        self.world.core.set_disk_room(DiskRoom.OK)
+        self.world.go(2_000)
 
     # ---------------------------------------------------------------- what must hold
 
@@ -174,24 +191,28 @@ class Walk:
             if Stands.WAITING in alone:
                 assert alone.count(Stands.ACTIVE) >= plan.active, f"{entry} could backfill"
 
-    def known(self) -> list[object]:
-        """Return what memory knows; whether a run waits or is held again is told at its turn."""
-        return list(map(self.of_one, self.world.snapshot()))
+    def check_start(self) -> None:
+        """A start knows what memory knew.
+
+        A run that waits for its turn is judged again at that, and by a start at once. So if there
+        is one, where those stand that are live, also those that wait for it, may differ.
+        """
+        before: list[Any] = self.world.snapshot()
+        self.world.crash()
+        self.world.turns()
+        after: list[Any] = self.world.snapshot()
+        if any(row.waiting for row, *_ in before):
+            before, after = list(map(self.of_one, before)), list(map(self.of_one, after))
+        assert after == before
 
     @staticmethod
     def of_one(told: Any) -> object:
         row, *more, live, rows = told
-        waits = [
-            replace(one, outcome="waits", reason="")
-            if not one.ended_ms and one.outcome in WAITS
-            else one
-            for one in rows
-        ]
         return (
-            replace(row, waiting=0, held=row.waiting + row.held),
+            replace(row, active=len(live), waiting=0, held=0),
             more,
-            [(*run[:3], run[3] is Stands.ACTIVE, run[4]) for run in live],
-            waits,
+            [(*run[:3], run[4]) for run in live],
+            [one if one.ended_ms else replace(one, outcome="", reason="") for one in rows],
         )
 
 
@@ -200,14 +221,11 @@ def walk(seed: int, steps: int) -> None:
     for _ in range(steps):
         made.step()
         made.check()
-    before = made.known()
-    made.world.crash()
-    made.world.turns()
-    assert made.known() == before
+    made.check_start()
     made.world.check()
 
 
-@pytest.mark.parametrize("seed", range(24))
+@pytest.mark.parametrize("seed", range(12))
 def test_no_order_of_events_makes_a_run_twice_or_leaves_one_behind(seed: int) -> None:
     walk(seed, 80)
 

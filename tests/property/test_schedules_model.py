@@ -9,7 +9,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from tests.property.schedule_world import HANDLER, World
 from wheel.engine.dates import Date
 from wheel.engine.definition import CatchUp, Definition, Overlap, ScheduleError
-from wheel.errors import CronSyntaxError, InvalidRequest, WheeldError
+from wheel.errors import Conflict, CronSyntaxError, WheeldError
 
 NAMES = ("a", "b", "c", "d")
 RULES = ("*/10 * * * *", "*/20 * * * *", "5 * * * *", "@every 7m", "@every 15m/1m")
@@ -87,7 +87,7 @@ class Machine(RuleBasedStateMachine):
         if self.there(name):
             moment_ms = self.world.bench.core.times().logical_ms - ago * 60 * MINUTE_MS
             label = self.world.entry(name).zone.label(moment_ms, Date.HOUR)
-            with suppress(InvalidRequest):  # under way, or still to come
+            with suppress(Conflict):  # under way, or still to come
                 self.world.rerun(name, label, downstream=downstream)
 
     @rule(name=names, ago=st.integers(0, 18), succeeded=st.booleans())
