@@ -120,8 +120,10 @@ class Account:
             dropped = item.outcome in {Outcome.SKIPPED, Outcome.MISSED}
             found = history.decode(item)
             if dropped and not found.tag and not found.job_id:
-                old = ranges.get(item.first_ms, 0)
-                ranges[item.first_ms] = max(old, item.last_ms)
+                for first_ms, last_ms in list(ranges.items()):
+                    if first_ms <= item.first_ms <= last_ms:  # it grew, or a time was taken out
+                        del ranges[first_ms]
+                ranges[item.first_ms] = item.last_ms
 
     def _close(self, name: str, until_ms: int | None = None) -> None:
         """Each time of the rule up to the last decision has one run or one reason."""

@@ -325,6 +325,9 @@ class ByHand:
                 note=note,
                 actor=actor,
             )
+            if not tag:
+                planner.ledger.take_out(change, entry, nominal_ms)
+                self._unplan(change, entry, nominal_ms)
             planner.write(change, entry, new)
             planner.tell_marked(change, entry, new)
             change.events.append(
@@ -332,6 +335,16 @@ class ByHand:
             )
             if live is not None:
                 planner.release(change, entry)
+
+    def _unplan(self, change: Change, entry: Entry, nominal_ms: int) -> None:
+        """Have a backfill leave out a time that it has not come to yet: a person has decided it."""
+        plan = entry.extra.plan
+        if plan is None or nominal_ms not in plan.times[plan.done :]:
+            return
+        times = tuple(ms for ms in plan.times if ms != nominal_ms)
+        change.put(PLAN, entry.name.encode(), plan_blob(list(times)))
+        entry.set_plan(Plan(times=times, done=plan.done, active=plan.active))
+        self.planner.fill(entry)
 
     def _marked(
         self, change: Change, entry: Entry, key: tuple[int, str], live: Run | None

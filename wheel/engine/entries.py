@@ -29,6 +29,7 @@ _STATE: Final = struct.Struct("<BBqqqqqIIIIII8s")
 _PAUSED, _DROPPING = 1, 2
 _NEVER: Final = -1
 FILLED_MAX: Final = 50
+FREE_STEPS_MAX: Final = 10  # more only where all of a stretch counts as made
 
 
 class Filled(NamedTuple):
@@ -399,6 +400,17 @@ class Entry:
         """
         filled = self.extra.filled
         return bool(filled) and any(one.has(nominal_ms, self.name) for one in filled)
+
+    def free_ms(self, nominal_ms: int) -> int:
+        """Return the first moment from one on at which no rule of before had a run.
+
+        A schedule that has no rule any more would give its ids out again.
+        """
+        for _ in range(FREE_STEPS_MAX):
+            if not any(one.has(nominal_ms, self.name) for one in self.extra.filled):
+                return nominal_ms
+            nominal_ms += 1  # a rule's times are seconds apart
+        return 1 + max(one.last_ms for one in self.extra.filled)
 
     def label(self, nominal_ms: int) -> str:
         """Return the date that a run is for."""

@@ -5,6 +5,7 @@ skips a thousand of them leaves one line and not a thousand.
 """
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Protocol
 
 from wheel.engine import history
@@ -140,6 +141,40 @@ class Ledger:
             left = change.history(entry.name)
             left[:] = [item for item in left if item.data not in gone]
 
+    @staticmethod
+    def take_out(change: Change, entry: Entry, nominal_ms: int, own: str = "") -> None:
+        """Let no record say any more that one nominal time was dropped: it has a run, or a word.
+
+        Of times in a row the others stay, in what is left of the record before and behind. Those of
+        another rule than the one in force stay together: which they were is not known.
+
+        Args:
+            change: that it is part of.
+            entry: the schedule.
+            nominal_ms: the time.
+            own: the label that it is for, if the schedule has no rule. What a rule of before
+                dropped on that date was another run.
+        """
+        for number, item in enumerate(change.seen_history(entry.name)):
+            own_date = own if item.ended_ms >= entry.since_ms else ""
+            if item.outcome in DROPPED and (
+                own_date or item.first_ms <= nominal_ms <= item.last_ms
+            ):
+                record = history.decode(item)
+                parts = _without(entry, record, nominal_ms, own_date)
+                if record.job_id or record.tag or parts is None:
+                    continue
+                change.edit(entry)
+                items = change.history(entry.name)
+                items[number : number + 1] = [history.encode(part) for part in parts]
+                change.grown[entry] = None
+                entry.dropping = entry.dropping and record.last_ms != nominal_ms
+                if record.outcome is Outcome.SKIPPED:
+                    entry.skipped -= 1
+                else:
+                    entry.missed -= 1
+                return
+
     def write(self, change: Change, entry: Entry, record: RunRecord) -> None:
         """Record how a run ended; a record of the same run is replaced."""
         items = change.history(entry.name)
@@ -202,6 +237,27 @@ class Ledger:
         for item in change.seen_history(entry.name):
             if item.text_apart:
                 change.drop(TEXT, _text_key(entry, item))
+
+
+def _without(entry: Entry, record: RunRecord, nominal_ms: int, own: str) -> list[RunRecord] | None:
+    """Return what is left of a record of dropped times without one; None: it is not one of them."""
+    if record.count == 1:
+        is_it = record.first_ms == nominal_ms or (own and own == record.label)
+        return [] if is_it else None
+    rule, parts = entry.rule, list[RunRecord]()
+    if rule is None or any(
+        rule.next_ms(ms - 1) != ms for ms in (record.first_ms, nominal_ms, record.last_ms)
+    ):
+        return None
+    before_ms, after_ms = rule.latest_before(nominal_ms), rule.next_ms(nominal_ms)
+    for first_ms, last_ms in ((record.first_ms, before_ms), (after_ms, record.last_ms)):
+        if first_ms is not None and last_ms is not None and first_ms <= last_ms:
+            count = rule.count(first_ms - 1, last_ms)
+            label = entry.label(last_ms)
+            parts.append(
+                replace(record, first_ms=first_ms, last_ms=last_ms, count=count, label=label)
+            )
+    return parts if sum(part.count for part in parts) == record.count - 1 else None
 
 
 def _text_key(entry: Entry, item: history.Item) -> bytes:

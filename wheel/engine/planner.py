@@ -376,6 +376,7 @@ class Planner(Withdrawals):
                 return False
             nominal_ms, done = times[done], done + 1
             entry.set_plan(Plan(times=times, done=done, active=plan.active))
+            self.ledger.take_out(change, entry, nominal_ms)
             self.start(change, entry, nominal_ms, self.due_ms(entry, nominal_ms), alone=True)
         over = done == len(times) and not any(run.alone and not run.tag for run in entry.all_live())
         if over:

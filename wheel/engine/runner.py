@@ -586,17 +586,12 @@ class Runner:
         if missed and entry.paused:  # several call for one date
             return
         change.edit(entry)
-        entry.done_ms = max(entry.done_ms, firing.nominal_ms)
+        nominal_ms = entry.free_ms(firing.nominal_ms)
+        entry.done_ms = max(entry.done_ms, nominal_ms)
         self.ledger.take_back(change, entry, missed)
+        self.ledger.take_out(change, entry, nominal_ms, firing.own)  # of an earlier firing
         if entry.paused:
-            gap = Gap(firing.nominal_ms, firing.nominal_ms, 1, "paused")
+            gap = Gap(nominal_ms, nominal_ms, 1, "paused")
             self.drop(change, entry, gap, Outcome.MISSED, label=firing.own)
         else:
-            self.start(
-                change,
-                entry,
-                firing.nominal_ms,
-                firing.nominal_ms,
-                own=firing.own,
-                caught_up=in_row,
-            )
+            self.start(change, entry, nominal_ms, nominal_ms, own=firing.own, caught_up=in_row)
