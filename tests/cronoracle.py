@@ -79,6 +79,7 @@ class Sent:
     most: int
     after: tuple[str, ...]
     at_ms: int
+    jitter_ms: int = 0
 
     @property
     def same_rule(self) -> tuple[str, str, bool]:
@@ -134,6 +135,8 @@ class Row:
     count: int
     outcome: str
     job: str | None
+    due_ms: int | None = None
+    failures: int = 0
 
     @property
     def tagged(self) -> bool:
@@ -181,6 +184,12 @@ class Oracle:
         self.promised: dict[str, int] = {}  # run by hand -> lsn
         self.forced: set[str] = set()  # of these, that OVERLAP leaves alone
         self.seen: set[str] = set()  # runs by hand that were seen
+        self.filled: dict[str, list[tuple[int, int]]] = {}  # name: backfills asked for, from and to
+        self.to_fill: dict[str, tuple[int, tuple[str, str, bool]]] = {}  # run -> lsn, of which rule
+        self.marked: set[str] = set()  # runs that somebody has asked to be marked
+        self.verdicts: dict[str, tuple[int, str]] = {}  # of these, run -> lsn, outcome confirmed
+        self.dues: dict[str, int] = {}  # run -> when it is due, as it was first seen
+        self.spread: dict[tuple[str, int, int, tuple[str, str, bool]], int] = {}
         self.counted = 0
 
     # ---------------------------------------------------------------- times
@@ -196,6 +205,11 @@ class Oracle:
             for name, known in self.known.items()
         }
 
+    def rule_times(self, known: Known) -> frozenset[int]:
+        """Return all nominal times of a schedule's rule, also of before it was set."""
+        sent = known.sent
+        return frozenset(_times(sent.rule, sent.zone, sent.literal, self.first_ms))
+
     def times(self, known: Known, after_ms: int, until_ms: int) -> list[int]:
         """Return the nominal times in (after, until] of a schedule's rule."""
         sent = known.sent
@@ -206,21 +220,25 @@ class Oracle:
 
     # ---------------------------------------------------------------- what was confirmed
 
-    def confirm_set(self, sent: Sent, lsn: int) -> None:
-        """SET was answered."""
+    def confirm_set(self, sent: Sent, lsn: int, next_ms: int | None) -> None:
+        """SET was answered, with the next time."""
         before = self.known.get(sent.name)
         if before is None:
-            self.known[sent.name] = Known(sent, lsn, sent.at_ms)
+            # On which moment of its axis that was, a rule on the other one does not tell.
+            is_rel = sent.rule == EVERY and next_ms is not None
+            self.known[sent.name] = Known(sent, lsn, next_ms - 1 if is_rel else sent.at_ms)
         else:
             if before.sent.same_rule != sent.same_rule:
                 before.since_ms = before.begin(sent)
+                self._unfill(sent.name)
             before.sent, before.lsn = sent, lsn
         self._keep(lsn)
 
     def confirm_delete(self, name: str, lsn: int) -> None:
         """DEL was answered."""
         self.gone[name] = self.known.pop(name).facts
-        for facts in (self.jobs, self.ends):
+        self._unfill(name)
+        for facts in (self.jobs, self.ends, self.verdicts, self.dues):
             for run in [run for run in facts if run.startswith(f"{name}@")]:
                 del facts[run]
         self.promised = {
@@ -236,6 +254,55 @@ class Oracle:
     def _keep(self, lsn: int) -> None:
         self.history.append((lsn, {name: copy(known) for name, known in self.known.items()}))
 
+    # ---------------------------------------------------------------- by hand
+
+    def fills(self, name: str, from_ms: int, to_ms: int) -> None:
+        """BACKFILL is sent: what was dropped there may get a run from now on."""
+        self.filled.setdefault(name, []).append((from_ms, to_ms))
+
+    def confirm_filled(self, name: str, runs: list[str], now_ms: int, lsn: int) -> None:
+        """BACKFILL was answered: each of these will have a run, and had none."""
+        known = self.known[name]
+        for run in runs:
+            ms = moment(run.partition("@")[2])
+            inside = any(first <= ms <= last for first, last in self.filled[name])
+            if not inside or ms > now_ms:
+                raise ViolationError(f"invented: backfill of {name} is to make {run}")
+            if known.sent.rule in BY_TEXT and ms not in self.rule_times(known):
+                raise ViolationError(f"invented: {name} {known.sent.same_rule} has no {run}")
+            fact = known.facts.get(ms)
+            if fact is not None and fact.job:
+                raise ViolationError(f"doubled: backfill is to make {run}, which is job {fact.job}")
+            self.to_fill[run] = lsn, known.sent.same_rule
+
+    def _unfill(self, name: str) -> None:
+        """Another rule: what the backfill has not made yet is not made any more."""
+        self.to_fill = {
+            run: at for run, at in self.to_fill.items() if not run.startswith(f"{name}@")
+        }
+
+    def unfilled(self) -> list[str]:
+        """Return the runs that a backfill promised, and that never came to be."""
+        found: list[str] = []
+        for run, (_, rule) in self.to_fill.items():
+            name, _, rest = run.partition("@")
+            known = self.known.get(name)
+            fact = None if known is None else known.facts.get(moment(rest))
+            if known is None or known.sent.same_rule != rule or known.sent.after:
+                continue  # one that waits for an upstream for ever takes its room
+            if fact is None or not fact.job:
+                found.append(f"{run}: {fact}")
+        return found
+
+    def marks(self, run: str) -> None:
+        """MARK is sent: how the run ended is somebody's word from now on, and that of its end."""
+        self.marked.add(run)
+        self.to_fill.pop(run, None)  # a backfill that is under way leaves it out
+        self.ends.pop(run, None)
+        self.verdicts.pop(run, None)
+
+    # ---------------------------------------------------------------- what workers are given
+
     def granted(self, run: str, job: str, lsn: int, now_ms: int) -> None:
         """A worker was given a run."""
         if run in self.ends:
@@ -248,11 +315,21 @@ class Oracle:
         nominal_ms = moment(rest)
         if nominal_ms > now_ms and self._is_on_wall(name):
             raise ViolationError(f"early: {run} was given out at {now_ms}")
+        if is_first and now_ms < self.dues.get(run, 0) and self._is_on_wall(name):
+            raise ViolationError(f"early: {run} was given out at {now_ms}, due {self.dues[run]}")
         known = self.known.get(name)
-        if known is None or "!" in run or not is_first or nominal_ms <= known.sent.at_ms:
+        if (
+            known is None
+            or "!" in run
+            or "~" in run
+            or not is_first
+            or nominal_ms <= known.sent.at_ms
+        ):
             return  # it may have been let go before AFTER was what it is
         for up in known.sent.after:
-            if known.sent.rule == CHILD and f"{up}@{rest}" not in self.tried:
+            is_free = f"{up}@{rest}" in self.tried or f"{up}@{rest}" in self.marked
+            is_free |= any(one.startswith(f"{up}@{rest}~") for one in self.tried)
+            if known.sent.rule == CHILD and not is_free:
                 raise ViolationError(f"released: {run} was given out before {up}@{rest} had ended")
 
     def _is_on_wall(self, name: str) -> bool:
@@ -269,7 +346,10 @@ class Oracle:
         running = [row.run for row in read.rows if row.outcome == "running"]
         known.running = len(running)
         known.active = sum("!" not in run for run in running)
-        if any("!" in run and run not in self.forced for run in running):
+        by_hand = any("!" in run and run not in self.forced for run in running)
+        if by_hand or any(
+            self._is_filled(read.name, moment(run[len(read.name) + 1 :])) for run in running
+        ):
             known.active = -1
         for run in self.promised:
             if run.startswith(f"{read.name}@") and run not in self.seen and run not in seen:
@@ -287,29 +367,63 @@ class Oracle:
             if row.tagged:
                 continue
             for ms in self._expand(known, row):
-                if ms in here:
+                if ms in here and not self._is_of_before(known, read, ms):
                     both = [one for one in read.rows if one.first_ms <= ms <= one.last_ms]
                     raise ViolationError(f"doubled: {read.name} has two records for {ms}: {both}")
                 here.add(ms)
                 self._take(known, ms, row, lsn)
         return {row.run for row in read.rows if row.tagged}
 
+    def _is_of_before(self, known: Known, read: Read, ms: int) -> bool:
+        """Return whether a time that has a word is also in a record of a rule of before.
+
+        Which times such a record stands for, but its first and its last, nobody knows any more.
+        """
+        has_word = self._is_filled(read.name, ms) or any(
+            run.startswith(f"{read.name}@") and moment(run[len(read.name) + 1 :]) == ms
+            for run in self.marked
+        )
+        rows = [one for one in read.rows if one.count > 1 and one.first_ms <= ms <= one.last_ms]
+        return has_word and any(one.first_ms <= known.since_ms for one in rows)
+
+    def _is_filled(self, name: str, ms: int) -> bool:
+        return any(first <= ms <= last for first, last in self.filled.get(name, ()))
+
     def _take(self, known: Known, ms: int, row: Row, lsn: int) -> None:
         was = known.facts.get(ms)
         if was is None:
             known.facts[ms] = Fact(lsn, row.outcome, row.job)
             self.counted += 1
+            self._due(known, ms, row)
         elif was.job and row.job and was.job != row.job:
             raise ViolationError(f"doubled: {row.run} was job {was.job}, and is job {row.job}")
         elif was.job is None and row.job:
-            if known.sent.rule != CHILD:
+            if known.sent.rule != CHILD and not self._is_filled(known.sent.name, ms):
                 raise ViolationError(f"doubled: {row.run} was {was.outcome}, and is a run")
             known.facts[ms] = Fact(lsn, row.outcome, row.job)  # RESUME has made up for it
+        said = self.verdicts.get(row.run)
+        if said is not None and row.count == 1 and row.outcome != said[1]:
+            raise ViolationError(f"lost: {row.run} was marked {said[1]}, and it is {row.outcome}")
         ended = self.ends.get(row.run)
         if ended is not None and row.outcome != "succeeded":
             raise ViolationError(
                 f"lost: the end of {row.run} was confirmed, and it is {row.outcome}"
             )
+
+    def _due(self, known: Known, ms: int, row: Row) -> None:
+        """A run is due within its jitter, and always at the same moment, whatever happened."""
+        sent = known.sent
+        if row.due_ms is None or row.failures or not row.job or sent.rule not in BY_TEXT:
+            return
+        if ms <= known.since_ms:  # it may be of a schedule of that name that was deleted
+            return
+        if not 0 <= row.due_ms - ms <= sent.jitter_ms:
+            raise ViolationError(f"jitter: {row.run} is due {row.due_ms - ms} ms late: {sent}")
+        self.dues[row.run] = row.due_ms
+        key = sent.name, ms, sent.jitter_ms, sent.same_rule
+        was = self.spread.setdefault(key, row.due_ms)
+        if was != row.due_ms:
+            raise ViolationError(f"jitter: {row.run} was due at {was}, and is at {row.due_ms}")
 
     def _expand(self, known: Known, row: Row) -> list[int]:
         if row.count == 1 and row.first_ms == row.last_ms:
@@ -338,9 +452,10 @@ class Oracle:
             if not known.paused and read.due_ms is not None and read.due_ms <= now_ms:
                 raise ViolationError(f"stuck: {read.name} was due at {read.due_ms}, it is {now_ms}")
 
-    @staticmethod
-    def _regular(known: Known, read: Read) -> None:
+    def _regular(self, known: Known, read: Read) -> None:
         """Each multiple of the period has a fact, from the first one on."""
+        if self.filled.get(read.name):
+            return  # from where on it is the rule's own cannot be told
         facts = sorted(ms for ms in known.facts if ms > known.since_ms)
         for before, after in itertools.pairwise(facts):
             if (after - before) != EVERY_MS:
@@ -397,6 +512,9 @@ class Oracle:
         self.tried = {run: at for run, at in self.tried.items() if at < lsn}
         self.promised = {run: at for run, at in self.promised.items() if at <= lsn}
         self.seen &= set(self.promised)
+        self.to_fill = {run: at for run, at in self.to_fill.items() if at[0] <= lsn}
+        self.verdicts = {run: at for run, at in self.verdicts.items() if at[0] <= lsn}
+        self.dues = {run: due_ms for run, due_ms in self.dues.items() if run in self.jobs}
 
     def adopt(self, name: str, mark: str | None, *, paused: bool, lsn: int) -> None:
         """Take what the server has of a name after a crash: what was confirmed, or what was asked.
@@ -417,6 +535,7 @@ class Oracle:
             if known is not None and (known.sent.mark, known.paused) != (mark, paused):
                 raise ViolationError(f"lost: {name} is {mark} {paused}, confirmed was {known}")
         elif mark is None:
+            self._unfill(name)
             if known is not None:
                 self.gone[name] = self.known.pop(name).facts
         else:
@@ -424,12 +543,15 @@ class Oracle:
             self.known[name].paused = paused
 
     def _adopt(self, known: Known | None, sent: Sent, doubted: int, lsn: int) -> None:
+        if doubted > 1 or known is None:
+            self._unfill(sent.name)  # it may have been deleted in between
         if known is None:
             self.known[sent.name] = Known(sent, lsn, sent.at_ms)
         elif known.sent.mark != sent.mark:
             # Others may have come between: what they did cannot be told from here.
             if known.sent.same_rule != sent.same_rule or doubted > 1:
                 known.since_ms = known.begin(sent)
+                self._unfill(sent.name)
             known.sent = sent
 
     def started(self, lsn: int) -> None:

@@ -2,10 +2,10 @@
 
 The core, the log and its recovery, the scheduler and the CRON commands are the shipped ones; the
 disk (tests/simdisk.py), both clocks and the network are simulated. Clients set, change, pause,
-resume, trigger and delete schedules, workers run what is due, clocks are set, the machine sleeps,
-checkpoints are made; and each life ends: killed between any two steps, the power gone at any file
-call, or stopped in order, in each of the three modes of fsync. What clients were told is judged by
-tests/cronoracle.py, which knows nothing of the engine.
+resume, trigger, backfill, rerun, mark and delete schedules, workers run what is due, clocks are
+set, the machine sleeps, checkpoints are made; and each life ends: killed between any two steps, the
+power gone at any file call, or stopped in order, in each of the three modes of fsync. What clients
+were told is judged by tests/cronoracle.py, which knows nothing of the engine.
 
 The same seed gives the same world, byte for byte: ``Outcome.trace``. A seed that fails is repeated
 by ``python -P -m tests.cronworld SEED``.
@@ -17,6 +17,7 @@ import sys
 from collections import Counter
 from contextlib import suppress
 from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from typing import Any, Final
 
 from server.replay import rel_now_ms
@@ -64,6 +65,7 @@ COUNTS: Final = (
 )  # fmt: skip
 RELATIVE: Final = "e"  # on the clock that nobody sets
 OVERLAPS: Final = ("skip", "queue_one", "queue_all", "allow", "cancel_running")
+JITTERS: Final = (0, 0, 0, 0, 30_000, HOUR_MS)
 LIVES: Final = 4  # with faults; one without follows
 STEPS: Final = 40  # of a life at most
 TURNS_MAX: Final = 5_000
@@ -266,7 +268,9 @@ class World:
     def _is_judged(self, name: str) -> bool:
         """Return whether a schedule's policies can be told from outside."""
         known = self.oracle.known[name]
-        return not known.paused and known.sent.rule not in {CHILD, EVERY}
+        # Which times passed while it was down cannot be told where they are due later by jitter.
+        is_plain = known.sent.rule not in {CHILD, EVERY} and not known.sent.jitter_ms
+        return not known.paused and is_plain
 
     # ---------------------------------------------------------------- the machine
 
@@ -342,6 +346,9 @@ class World:
                 self._pause: 2,
                 self._resume: 3,
                 self._trigger: 3,
+                self._backfill: 2,
+                self._rerun: 2,
+                self._mark: 2,
                 self._pass: 12,
                 self._work: 10,
                 self._jump: 2,
@@ -379,12 +386,14 @@ class World:
             most=rng.choice([1, 3, 8]),
             after=after,
             at_ms=self.now_ms(),
+            jitter_ms=rng.choice(JITTERS),
         )
         words: list[str | int] = ["CRON", "SET", name, rule, "h", sent.mark, "TZ", sent.zone]
         words += ["OVERLAP", sent.overlap, "CATCHUP", sent.catch_up]
         words += ["WINDOW", sent.window_ms] if sent.window_ms else []
         words += ["MAX", sent.most] if sent.catch_up == "all" else []
         words += ["AFTER", 1, *after] if after else []
+        words += ["JITTER", sent.jitter_ms] if sent.jitter_ms else []
         words += ["DATE", "exact", "DST", "literal" if sent.literal else "cron"]
         words += [
             "LEASE",
@@ -402,7 +411,7 @@ class World:
         self.oracle.sent[sent.mark] = sent
         reply = self._change(name, *words)
         if not isinstance(reply, ReplyError):
-            self.oracle.confirm_set(sent, self._lsn())
+            self.oracle.confirm_set(sent, self._lsn(), reply[2])
         self._read_all(name)
 
     def _change(self, name: str, *words: str | int) -> Any:
@@ -452,6 +461,64 @@ class World:
                 self.oracle.forced |= {reply} if words else set()
                 self.outcome.counts["by hand"] += 1
             self._read_all(name)
+
+    def _backfill(self) -> None:
+        """Make runs for times that passed; a dry run says the same as the one in earnest."""
+        name, rng = self._name(), self.rng
+        if name is None:
+            return
+        to_ms = self.now_ms() - rng.choice([0, HOUR_MS])
+        from_ms = to_ms - rng.choice([HOUR_MS, 3 * HOUR_MS])
+        words: list[str | int] = ["CRON", "BACKFILL", name, from_ms, to_ms]
+        words += ["REVERSE"] if rng.random() < 0.3 else []
+        plan = self._ask(*words, "DRY")
+        self.oracle.fills(name, from_ms, to_ms)
+        runs = self._ask(*words, "ACTIVE", rng.choice([1, 3]))
+        if isinstance(runs, ReplyError):
+            self.outcome.counts[f"refused {runs.code}"] += 1
+            return
+        if runs != plan:
+            raise ViolationError(f"backfill: {name} was to make {plan}, and makes {runs}")
+        self.oracle.confirm_filled(name, runs, self.now_ms(), self._lsn())
+        self.outcome.counts["filled"] += len(runs)
+        self._read_all()
+
+    def _fact(self) -> str | None:
+        """Return the id of a run, or of a time that was dropped."""
+        name = self._name()
+        if name is None or not self.oracle.known[name].facts:
+            return None
+        ms = self.rng.choice(sorted(self.oracle.known[name].facts))
+        return f"{name}@{datetime.fromtimestamp(ms / 1000, UTC):%Y-%m-%dT%H:%M:%S}Z"
+
+    def _rerun(self) -> None:
+        """Run a moment anew, and what waits for it."""
+        if run := self._fact():
+            name, _, label = run.partition("@")
+            down = ("DOWNSTREAM",) if self.rng.random() < 0.4 else ()
+            runs = self._ask("CRON", "RERUN", name, label, *down)
+            if isinstance(runs, ReplyError):
+                self.outcome.counts[f"refused {runs.code}"] += 1
+            else:
+                anew = [one for one in runs if "~" in one]
+                self.oracle.promised |= dict.fromkeys(anew, self._lsn())
+                self.outcome.counts["anew"] += len(anew)
+            self._read_all()
+
+    def _mark(self) -> None:
+        """Say how a run ended, or one that was dropped."""
+        if run := self._fact():
+            succeeded = self.rng.random() < 0.6
+            self.counts.clear()  # it moves none of them
+            self.oracle.marks(run)
+            reply = self._ask("CRON", "MARK", run, "succeeded" if succeeded else "failed")
+            if isinstance(reply, ReplyError):
+                self.outcome.counts[f"refused {reply.code}"] += 1
+            else:
+                verdict = "succeeded" if succeeded else "dead"
+                self.oracle.verdicts[run] = self._lsn(), verdict
+                self.outcome.counts["marked"] += 1
+            self._read_all()
 
     def _pass(self) -> None:
         """Let time pass: the loop wakes up when something is due, or late."""
@@ -580,6 +647,8 @@ class World:
             count=fields["count"],
             outcome=fields["outcome"],
             job=fields["job"],
+            due_ms=fields["due_ms"],
+            failures=fields["failures"],
         )
 
     # ---------------------------------------------------------------- the log
@@ -650,6 +719,8 @@ class World:
             raise ViolationError(f"stuck: runs do not end: {self.oracle_running()}")
         self.counts.clear()
         self._read_all()
+        if unfilled := self.oracle.unfilled():
+            raise ViolationError(f"forgotten: backfills promised {unfilled}")
         if broken := self.core.check():
             raise ViolationError(f"check: invariant {broken} at the end")
 

@@ -18,7 +18,7 @@ from tests.sim.cronmutants import FIRST_SEEDS, PATCHES
 
 SEEDS = 10
 MUTANT_SEEDS_MAX = 60
-FAULTS_MIN = 10
+FAULTS_MIN = 20
 
 
 def run_block(first, count, figure):
@@ -39,8 +39,10 @@ def run_block(first, count, figure):
         f"commands, {ends['cut']} power cuts and {ends['killed']} kills; "
         f"{int(3600 * count / cpu_s)} seeds an hour and core"
     )
-    for kind in ("facts", "missed", "in time", "by hand", "runs", "checkpoints"):
+    for kind in ("facts", "missed", "in time", "by hand", "runs", "checkpoints", "filled"):
         assert counts[kind] > count, kind
+    for kind in ("anew", "marked"):
+        assert counts[kind] > 0, kind
     assert ends["cut"] > count
     return counts
 
