@@ -214,3 +214,35 @@ def test_releasing_a_slice_walks_all_runs_a_few_times_and_not_for_each_run(
             assert walks <= 8 < A_TURN, f"{walks} walks for {here} runs"
         walks = 0
     assert released == RUNS
+
+
+def test_a_slice_does_something_however_slow_the_machine_is() -> None:
+    """A backfill asked the clock before its first run, and came to no end where that was late."""
+
+    class Slowest(Clockwork):
+        def make(self) -> Scheduler:
+            seconds = count()
+            scheduler = Scheduler(self.core, clock_ns=lambda: next(seconds) * 1_000_000_000)
+            for _ in scheduler.load():
+                pass
+            return scheduler
+
+    world = Slowest()
+    hand = Hand(world)
+    world.set("up", "0 * * * *", "u", overlap="allow")
+    world.set("below", "-", "b", after=("up",), overlap="allow", date="hour", catch_up="all")
+    world.scheduler.pause("below")
+    world.go(1_000)
+    ids = world.scheduler.backfill("up", world.wall_ms - 30 * HOUR_MS, world.wall_ms, active=40)
+    world.turns()
+    assert live(world) == {"up": len(ids), "below": 0}
+    world.scheduler.resume("below")
+    world.turns()
+    assert live(world) == {"up": len(ids), "below": len(ids)}
+    for run in hand.take_jobs("u"):
+        hand.done(run)
+    world.turns()
+    assert len(hand.take_jobs("b")) == len(ids)
+    world.scheduler.delete("below")
+    world.turns()
+    world.check()

@@ -368,16 +368,14 @@ class Planner(Withdrawals):
         assert plan is not None
         change.edit(entry)
         done, times = plan.done, plan.times
-        while done < len(times):
-            if not self._has_room(entry, plan):
-                break
-            if self._clock_ns() >= until_ns or change.bytes >= BATCH_BYTES_MAX:
-                entry.set_plan(Plan(times=times, done=done, active=plan.active))
-                return False
+        while done < len(times) and self._has_room(entry, plan):
             nominal_ms, done = times[done], done + 1
             entry.set_plan(Plan(times=times, done=done, active=plan.active))
             self.ledger.take_out(change, entry, nominal_ms)
             self.start(change, entry, nominal_ms, self.due_ms(entry, nominal_ms), alone=True)
+            is_over = self._clock_ns() >= until_ns or change.bytes >= BATCH_BYTES_MAX
+            if is_over and done < len(times):  # behind one at least, however long that took
+                return False
         over = done == len(times) and not any(run.alone and not run.tag for run in entry.all_live())
         if over:
             change.drop(PLAN, entry.name.encode())
