@@ -310,27 +310,34 @@ int wd_arg_policy(wd_call *k, uint32_t *i, wd_policy *p, uint8_t *set)
     return 1;
 }
 
+/* The number up to `stop`, or up to the end where stop is 0; *at moves behind it. */
+static int take_part(const uint8_t **at, const uint8_t *end, uint8_t stop, uint64_t *out)
+{
+    enum { SAFE_DIGITS = 19 }; /* so many never overflow 64 bits */
+    const uint8_t *from = *at, *p = from;
+    uint64_t v = 0;
+    for (; p < end && (uint32_t)*p - '0' <= 9; p++)
+        v = v * 10 + (*p - '0');
+    if (p == from || (stop ? p == end || *p != stop : p != end)) return 0;
+    *at = p + 1;
+    *out = v;
+    if (p - from <= SAFE_DIGITS) return 1;
+    return wd_parse_u64((wd_span){from, (size_t)(p - from)}, UINT64_MAX, out) == WD_OK;
+}
+
 int wd_arg_receipt(wd_call *k, uint32_t i, wd_receipt *out)
 {
     wd_span s = k->argv[i];
-    uint64_t part[3] = {0};
-    uint32_t n = 0;
+    wd_receipt r;
     const uint8_t *at = s.p, *end = s.p + s.n;
-    while (n < 3) {
-        const uint8_t *dot = n < 2 ? memchr(at, '.', (size_t)(end - at)) : end;
-        if (!dot || wd_parse_u64((wd_span){at, (size_t)(dot - at)}, UINT64_MAX, &part[n]) != WD_OK)
-            break;
-        n++;
-        at = dot + 1;
+    if (take_part(&at, end, '.', &r.id) && take_part(&at, end, '.', &r.term) &&
+        take_part(&at, end, 0, &r.lsn)) {
+        *out = r;
+        return 1;
     }
-    if (n < 3) {
-        (void)wd_refuse(k, "SYNTAX",
-                        "receipt \"%.*s\" is not id.term.lsn; send it as LEASE gave it",
-                        WD_SHOW(s));
-        return 0;
-    }
-    *out = (wd_receipt){part[0], part[1], part[2]};
-    return 1;
+    (void)wd_refuse(k, "SYNTAX", "receipt \"%.*s\" is not id.term.lsn; send it as LEASE gave it",
+                    WD_SHOW(s));
+    return 0;
 }
 
 int wd_arg_job(wd_call *k, uint32_t i, uint64_t *out)

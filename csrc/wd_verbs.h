@@ -62,7 +62,8 @@ struct wd_commands {
     uint32_t *skipped; /* scratch: handlers whose waiting connections take no bytes */
     uint32_t *numbers; /* scratch: handlers of one LEASE (WD_HANDLERS_MAX) */
     uint32_t slots[WD_LEASE_COUNT_MAX];
-    wd_buf scratch; /* a map whose length is not known yet */
+    wd_receipt receipts[WD_ARGS_MAX]; /* scratch: of one ACK or EXTEND, by argument */
+    wd_buf scratch;                   /* a map whose length is not known yet */
 };
 
 /* ---- wd_command.c: arguments and errors ---- */

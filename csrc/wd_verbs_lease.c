@@ -205,16 +205,22 @@ static int reply_answer(wd_call *k, wd_span receipt, int answer)
     }
 }
 
+/* Every receipt of argv[1..end) into c->receipts, before anything is done for one of them: with a
+ * wrong one among them the command is refused whole. 1, or 0 and refused. */
+static int take_receipts(wd_call *k, uint32_t end)
+{
+    WD_ASSERT(end <= WD_ARGS_MAX);
+    for (uint32_t i = 1; i < end; i++)
+        if (!wd_arg_receipt(k, i, &k->c->receipts[i])) return 0;
+    return 1;
+}
+
 int wd_verb_ack(wd_call *k)
 {
-    wd_receipt r;
-    for (uint32_t i = 1; i < k->argc; i++)
-        if (!wd_arg_receipt(k, i, &r)) return WD_DONE_FREE;
+    if (!take_receipts(k, k->argc)) return WD_DONE_FREE;
     if (wd_reply_array(&k->s->out, k->argc - 1) != WD_OK) return WD_ENOMEM;
     for (uint32_t i = 1; i < k->argc; i++) {
-        int ok = wd_arg_receipt(k, i, &r);
-        WD_ASSERT(ok);
-        int answer = wd_engine_ack(k->c->e, r, WD_V_ACK, (wd_span){0});
+        int answer = wd_engine_ack(k->c->e, k->c->receipts[i], WD_V_ACK, (wd_span){0});
         if (reply_answer(k, k->argv[i], answer) != WD_OK) return WD_ENOMEM;
     }
     return WD_DONE_GATED;
@@ -305,7 +311,6 @@ int wd_verb_release(wd_call *k)
 
 int wd_verb_extend(wd_call *k)
 {
-    wd_receipt r;
     uint64_t for_ms = 0;
     uint32_t end = k->argc;
     if (k->argc >= 3 && wd_word_is(k->argv[k->argc - 2], "FOR")) {
@@ -315,14 +320,12 @@ int wd_verb_extend(wd_call *k)
     if (end < 2)
         return wd_refuse(k, "SYNTAX",
                          "EXTEND needs a receipt; write EXTEND receipt [receipt ...] [FOR ms]");
-    for (uint32_t i = 1; i < end; i++)
-        if (!wd_arg_receipt(k, i, &r)) return WD_DONE_FREE;
+    if (!take_receipts(k, end)) return WD_DONE_FREE;
     if (wd_reply_array(&k->s->out, end - 1) != WD_OK) return WD_ENOMEM;
     for (uint32_t i = 1; i < end; i++) {
         uint32_t lease_ms = 0;
-        int ok = wd_arg_receipt(k, i, &r), status;
-        WD_ASSERT(ok);
-        int answer = wd_engine_extend(k->c->e, r, (uint32_t)for_ms, &lease_ms);
+        int status;
+        int answer = wd_engine_extend(k->c->e, k->c->receipts[i], (uint32_t)for_ms, &lease_ms);
         if (answer == WD_A_OK) {
             status = wd_reply_int(&k->s->out, lease_ms);
         } else if (answer == WD_A_CANCELLED) {

@@ -18,6 +18,7 @@ enum {
     HOUR_MAX = 23,
     MINUTE_MAX = 59,
     SECOND_MAX = 59,             /* no leap second: a unix time has no place for it */
+    U64_SAFE_DIGITS = 19,        /* so many never overflow 64 bits */
     DAYS_TO_1970 = 719528,       /* from 0000-01-01, proleptic Gregorian */
     OFFSET_MINUTES_MAX = 24 * 60 /* exclusive */
 };
@@ -54,11 +55,16 @@ int wd_parse_u64(wd_span s, uint64_t max, uint64_t *out)
 {
     if (s.n == 0) return WD_EINVAL;
     uint64_t v = 0;
-    for (size_t i = 0; i < s.n; i++) {
-        int digit = digit_at(s.p + i);
-        if (digit < 0) return WD_EINVAL;
-        if (v > (UINT64_MAX - (uint64_t)digit) / 10) return WD_EINVAL;
-        v = v * 10 + (uint64_t)digit;
+    size_t i = 0, safe = s.n < U64_SAFE_DIGITS ? s.n : U64_SAFE_DIGITS;
+    for (; i < safe; i++) {
+        uint32_t digit = (uint32_t)s.p[i] - '0';
+        if (digit > 9) return WD_EINVAL;
+        v = v * 10 + digit;
+    }
+    for (; i < s.n; i++) {
+        uint32_t digit = (uint32_t)s.p[i] - '0';
+        if (digit > 9 || v > (UINT64_MAX - digit) / 10) return WD_EINVAL;
+        v = v * 10 + digit;
     }
     if (v > max) return WD_EINVAL;
     *out = v;

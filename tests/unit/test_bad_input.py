@@ -275,6 +275,28 @@ def test_a_wrong_receipt_among_good_ones_stops_the_whole_call(conn: Fed) -> None
         assert reply.startswith(b"-SYNTAX receipt")
 
 
+MOST = (1 << 64) - 1
+PARTS = [b"0", b"7", b"%d" % MOST, b"00000000000000000000000000000000000007"]
+NO_PARTS = [b"", b"%d" % (MOST + 1), b"9" * 20, b"9" * 64, b"-7", b"+7", b" 7", b"7 ", b"7x", b"\0"]
+
+
+@pytest.mark.parametrize("at", range(3))
+def test_a_receipt_is_three_numbers_of_64_bits(conn: Fed, at: int) -> None:
+    def answer(*parts: bytes) -> bytes:
+        conn.feed(encode_command([b"ACK", b".".join(parts)]))
+        conn.bench.settle()
+        return conn.take()
+
+    fine = [b"4294967297", b"7", b"4"]
+    for part in PARTS:
+        reply = answer(*fine[:at], part, *fine[at + 1 :])
+        assert reply.startswith((b"*1\r\n-UNKNOWN", b"*1\r\n-STALE")), part
+    for part in NO_PARTS:
+        assert answer(*fine[:at], part, *fine[at + 1 :]).startswith(b"-SYNTAX receipt"), part
+    assert answer(*fine[: at + 1], b"1", *fine[at + 1 :]).startswith(b"-SYNTAX receipt")
+    assert answer(*fine[:at], *fine[at + 1 :]).startswith(b"-SYNTAX receipt")
+
+
 @pytest.mark.parametrize(
     "line", [b'PING "open', b"PING 'open", b'PING "a"b', b'PING "\\xZZ"', b"PING 'a'b"]
 )

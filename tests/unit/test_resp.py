@@ -475,6 +475,14 @@ def test_integers_as_digits(c: Any, value: int) -> None:
     assert written(c, lambda b: lib.wd_reply_bulk_u64(b, unsigned)) == expected
 
 
+def test_digits_around_every_power_of_two_and_of_ten(c: Any) -> None:
+    near = {base**k + step for base in (2, 10) for k in range(65) for step in (-1, 0, 1)}
+    for value in (v for v in near if v < 1 << 64):
+        digits = b"%d" % value
+        expected = b"$%d\r\n%b\r\n" % (len(digits), digits)
+        assert written(c, lambda b, v=value: c.lib.wd_reply_bulk_u64(b, v)) == expected
+
+
 @settings(deadline=None)
 @given(payload=st.binary(max_size=300), number=st.integers(0, 1 << 62))
 def test_replies_written_in_c_are_read_in_python(c: Any, payload: bytes, number: int) -> None:
