@@ -237,9 +237,19 @@ typedef struct {
     wd_policy policy;
     const wd_run *run; /* NULL = never granted */
 } wd_view;
+
+/* What a worker is told of a job that it was just granted. Spans as above; n = 0: it has none. */
+typedef struct {
+    uint64_t id, term, lsn; /* the receipt */
+    int64_t due_ms;         /* wall */
+    uint32_t attempt, lease_ms, timeout_ms;
+    wd_span handler, key, payload, meta, run_id, nominal, date;
+} wd_grant_view;
 /* WD_OK, or WD_EGONE: neither a row nor in the ended ring. */
 int wd_engine_view(const wd_engine *e, uint64_t id, wd_view *out);
 void wd_engine_view_slot(const wd_engine *e, uint32_t slot, wd_view *out);
+/* Of a LEASED job. */
+void wd_engine_view_grant(const wd_engine *e, uint32_t slot, wd_grant_view *out);
 const char *wd_state_name(int state);
 const char *wd_reason_name(int reason);
 wd_names *wd_engine_names(const wd_engine *e);

@@ -2,6 +2,7 @@
  *   wd_command.c      dispatch, arguments, errors, life
  *   wd_verbs_job.c    SCHEDULE, CANCEL, RESCHEDULE, RUN, REQUEUE, PURGE
  *   wd_verbs_lease.c  LEASE, ACK, DONE, FAIL, RELEASE, EXTEND
+ *   wd_reply_grant.c  what LEASE tells of one job
  *   wd_verbs_show.c   JOB, JOBS, DEAD, COUNT, HANDLERS, HANDLER
  *   wd_wait.c         LEASE calls that wait
  *   wd_rights.c       which role may use which command, and for which handlers
@@ -166,5 +167,9 @@ uint32_t wd_wait_count(const wd_commands *c, uint32_t handler);
 /* Grant and write the reply of ask; WD_OK with *out_n jobs (0: nothing written), or WD_ENOMEM. */
 int wd_lease_now(wd_commands *c, wd_session *s, const wd_lease_ask *ask, int bound,
                  uint32_t *out_n);
+
+/* ---- wd_reply_grant.c ---- */
+/* The element of one job in LEASE's array; WD_OK or WD_ENOMEM (then out is as before). */
+int wd_reply_grant(wd_buf *out, const wd_grant_view *v, int resp);
 
 #endif /* WD_VERBS_H */

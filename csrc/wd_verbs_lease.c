@@ -1,58 +1,9 @@
 /* wd_verbs_lease.c -- LEASE and the verbs on receipts. */
 #include "wd_verbs.h"
 
-enum { LEASE_FIELDS = 12, RECEIPT_BYTES_MAX = 3 * 20 + 2, BOUND_COMPACT_MIN = 1024 };
+enum { BOUND_COMPACT_MIN = 1024 };
 
-/* ---- the reply of a grant ---- */
-
-static int reply_receipt(wd_buf *out, const wd_view *v)
-{
-    uint8_t text[RECEIPT_BYTES_MAX];
-    size_t n = wd_put_digits(text, v->id);
-    text[n++] = '.';
-    n += wd_put_digits(text + n, v->term);
-    text[n++] = '.';
-    n += wd_put_digits(text + n, v->lsn_fence);
-    return wd_reply_bulk(out, (wd_span){text, n});
-}
-
-static int reply_or_nil(wd_buf *out, wd_span s, int resp)
-{
-    return s.n ? wd_reply_bulk(out, s) : wd_reply_nil(out, resp);
-}
-
-/* run|nil: [run id, nominal ms|nil, logical date|nil]. */
-static int reply_run(wd_buf *out, const wd_view *v, int resp)
-{
-    uint64_t nominal_ms;
-    if (v->run_id.n == 0) return wd_reply_nil(out, resp);
-    int status = wd_reply_array(out, 3);
-    if (status == WD_OK) status = wd_reply_bulk(out, v->run_id);
-    if (status != WD_OK) return status;
-    status = wd_parse_u64(v->nominal, INT64_MAX, &nominal_ms) == WD_OK
-                 ? wd_reply_int(out, (int64_t)nominal_ms)
-                 : wd_reply_nil(out, resp);
-    return status == WD_OK ? reply_or_nil(out, v->date, resp) : status;
-}
-
-/* receipt, id, key|nil, handler, attempt, due_ms, lease_ms, payload, timeout_ms, meta|nil,
- * progress|nil, run|nil. */
-static int reply_job(wd_buf *out, const wd_view *v, int resp)
-{
-    int status = wd_reply_array(out, LEASE_FIELDS);
-    if (status == WD_OK) status = reply_receipt(out, v);
-    if (status == WD_OK) status = wd_reply_bulk_u64(out, v->id);
-    if (status == WD_OK) status = reply_or_nil(out, v->key, resp);
-    if (status == WD_OK) status = wd_reply_bulk(out, v->handler);
-    if (status == WD_OK) status = wd_reply_int(out, v->attempt);
-    if (status == WD_OK) status = wd_reply_int(out, v->due_ms);
-    if (status == WD_OK) status = wd_reply_int(out, v->lease_ms);
-    if (status == WD_OK) status = wd_reply_bulk(out, v->payload);
-    if (status == WD_OK) status = wd_reply_int(out, v->policy.timeout_ms);
-    if (status == WD_OK) status = reply_or_nil(out, v->meta, resp);
-    if (status == WD_OK) status = wd_reply_nil(out, resp);
-    return status == WD_OK ? reply_run(out, v, resp) : status;
-}
+/* ---- grants ---- */
 
 /* Bound grants that are over are only found when the list gets long. */
 static void compact_bound(wd_commands *c, wd_session *s)
@@ -78,11 +29,11 @@ int wd_lease_now(wd_commands *c, wd_session *s, const wd_lease_ask *ask, int bou
     int status = wd_reply_array(&s->out, n);
     wd_grant *grants = (wd_grant *)(void *)(s->grants.p + s->grants.n);
     for (uint32_t i = 0; i < n; i++) {
-        wd_view v;
-        wd_engine_view_slot(c->e, c->slots[i], &v);
+        wd_grant_view v;
+        wd_engine_view_grant(c->e, c->slots[i], &v);
         /* Not sent until the whole reply is: without memory for it, they go back at the close. */
-        grants[i] = (wd_grant){.id = v.id, .lsn = v.lsn_fence, .reply_end = UINT64_MAX};
-        if (status == WD_OK) status = reply_job(&s->out, &v, s->resp);
+        grants[i] = (wd_grant){.id = v.id, .lsn = v.lsn, .reply_end = UINT64_MAX};
+        if (status == WD_OK) status = wd_reply_grant(&s->out, &v, s->resp);
     }
     s->grants.n += n * sizeof *grants;
     if (bound) (void)wd_buf_put(&s->bound, grants, n * sizeof *grants);

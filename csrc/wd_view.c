@@ -48,11 +48,11 @@ static wd_span cut_line(wd_span *rest)
 
 /* OWNER is a run id, and behind it, each behind a line feed, which no run id has, the nominal time
  * in ms and the logical date of the run. */
-static void view_owner(wd_span owner, wd_view *v)
+static void view_owner(wd_span owner, wd_span *run_id, wd_span *nominal, wd_span *date)
 {
-    v->run_id = cut_line(&owner);
-    v->nominal = cut_line(&owner);
-    v->date = cut_line(&owner);
+    *run_id = cut_line(&owner);
+    *nominal = cut_line(&owner);
+    *date = cut_line(&owner);
 }
 
 static void view_side(const wd_engine *e, const wd_side *b, wd_view *v)
@@ -60,7 +60,7 @@ static void view_side(const wd_engine *e, const wd_side *b, wd_view *v)
     v->key = wd_text(e, b->key, b->key_len);
     v->meta = wd_text(e, b->meta, b->meta_len);
     v->group = wd_text(e, b->group, b->group_len);
-    view_owner(wd_text(e, b->owner, b->owner_len), v);
+    view_owner(wd_text(e, b->owner, b->owner_len), &v->run_id, &v->nominal, &v->date);
     v->text = wd_text(e, b->text, b->text_len);
     v->reason = b->reason;
     v->ended_ms = b->ended_ms;
@@ -113,6 +113,27 @@ void wd_engine_view_slot(const wd_engine *e, uint32_t slot, wd_view *out)
     if (b) view_side(e, b, out);
     const wd_run *run = wd_job_run(e->slab, row);
     if (run) view_run(e, row, run, out);
+}
+
+void wd_engine_view_grant(const wd_engine *e, uint32_t slot, wd_grant_view *out)
+{
+    const wd_job *row = &e->rows[slot];
+    const wd_side *b = wd_job_side(e->slab, row);
+    WD_ASSERT(row->state == WD_LEASED && b && b->run != WD_NIL);
+    const wd_run *run = wd_run_at(e->slab, b->run);
+    *out = (wd_grant_view){.id = wd_job_id(e->slab, slot),
+                           .term = run->term,
+                           .lsn = run->lsn,
+                           .due_ms = wd_to_wall(e, run->due_ms, (int)row->rel),
+                           .attempt = row->attempt,
+                           .lease_ms = run->lease_ms,
+                           .timeout_ms = wd_policy_at(e->names, row->policy)->timeout_ms,
+                           .handler = wd_handler_name(e->names, row->handler),
+                           .key = wd_text(e, b->key, b->key_len),
+                           .payload = wd_text(e, row->payload, row->payload_len),
+                           .meta = wd_text(e, b->meta, b->meta_len)};
+    if (b->owner_len)
+        view_owner(wd_text(e, b->owner, b->owner_len), &out->run_id, &out->nominal, &out->date);
 }
 
 int wd_engine_view(const wd_engine *e, uint64_t id, wd_view *out)
