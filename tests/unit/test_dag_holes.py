@@ -348,6 +348,34 @@ def test_a_rule_that_gives_way_to_upstreams_makes_no_time_twice(
     assert outcomes(world, "c") == {"15": "succeeded", "16": "succeeded"}
 
 
+@pytest.mark.parametrize(
+    ("old", "new"), [(old, new) for old in Date for new in Date if old is not new]
+)
+def test_runs_without_a_rule_stay_held_for_the_same_when_date_is_edited(
+    world: Clockwork, hand: Hand, old: Date, new: Date
+) -> None:
+    """An hour's label was taken for a day's: held for nothing, or a traceback."""
+    world.set("up", "30 9 * * *", "u")
+    names = {"mid": "up", "low": "mid"}
+    for name, after in names.items():
+        world.set(name, "-", name, after=(after,), date=old)
+    world.go(2 * HOUR_MS)
+    order = ["mid", "low"] if old is Date.EXACT else ["low", "mid"]  # as they may wait
+    for name in order:
+        world.set(name, "-", name, after=(names[name],), date=new)
+        assert outcomes(world, "mid") == outcomes(world, "low") == {"15": "held"}
+    world.crash()
+    hand = Hand(world)
+    work(world, hand, "u", "mid", "low")
+    assert outcomes(world, "low") == {"15": "succeeded"}
+    world.scheduler.mark(f"mid@{DAY}T09:30:00Z", succeeded=False)
+    assert world.scheduler.rerun("up", DAY, downstream=True) == [
+        f"{name}@{DAY}T09:30:00Z~1" for name in ("up", "mid", "low")
+    ]
+    world.go(DAY_MS)
+    assert list(outcomes(world, "mid")) == ["15", "15~1", "16"]
+
+
 @pytest.mark.parametrize("overlap", [Overlap.QUEUE_ONE, Overlap.QUEUE_ALL])
 @pytest.mark.parametrize("new", [overlap.value for overlap in Overlap])
 def test_an_edit_lets_go_what_waited_behind_a_run_that_it_cancels(

@@ -192,6 +192,7 @@ class Where:
         return span
 
 
+_LABELS: Final = {10: Date.DAY, 13: Date.HOUR}  # by their length
 _UNITS: Final[dict[Date, Unit]] = {Date.DAY: "day", Date.HOUR: "hour", Date.EXACT: "exact"}
 
 
@@ -415,6 +416,22 @@ class Entry:
     def label(self, nominal_ms: int) -> str:
         """Return the date that a run is for."""
         return _label(self.settings.zone, nominal_ms, self.settings.date)
+
+    def own(self, label: str, nominal_ms: int) -> str:
+        """Return for which date a run without a rule counts, as DATE is now; "" with a rule.
+
+        Args:
+            label: the date that it was made for; DATE may have been another one then.
+            nominal_ms: its nominal time.
+        """
+        if self.settings.has_rule:
+            return ""
+        date = _LABELS.get(len(label), Date.EXACT)
+        if date is self.settings.date:
+            return label
+        if date is Date.HOUR and self.settings.date is Date.DAY:
+            return label.partition("T")[0]
+        return self.label(nominal_ms)
 
     # ---------------------------------------------------------------- bytes
 

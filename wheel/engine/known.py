@@ -83,7 +83,7 @@ class Known:
             phase=phase,
             cause=cause,
             by_hand=repeat > 0,
-            label=run.label if entry.rule is None else "",
+            label=entry.own(run.label, run.nominal_ms),
             held=run.stands is Stands.HELD,
         )
 
@@ -106,5 +106,5 @@ def _recorded(entry: Entry, item: Item) -> tuple[int, RunFact]:
         phase=Phase(record.outcome.value),
         cause=record.reason,
         by_hand=record.by_hand or repeat > 0,
-        label=record.label if entry.rule is None else "",
+        label=entry.own(record.label, record.first_ms),
     )

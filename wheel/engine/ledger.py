@@ -130,7 +130,11 @@ class Ledger:
 
     def missed_on(self, change: Change, entry: Entry, label: str) -> list[history.Item]:
         """Return the records that one date was missed."""
-        return [item for item in self.missed(change, entry, 0) if history.label_of(item) == label]
+        return [
+            item
+            for item in self.missed(change, entry, 0)
+            if entry.own(history.label_of(item), item.first_ms) == label
+        ]
 
     @staticmethod
     def take_back(change: Change, entry: Entry, items: list[history.Item]) -> None:

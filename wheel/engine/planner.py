@@ -284,8 +284,9 @@ class Planner(Withdrawals):
                 self._making_up.add(entry.name)
                 return
             self.ledger.take_back(change, entry, [item])
-            at_ms, label = item.first_ms, history.label_of(item)
-            self.start(change, entry, at_ms, at_ms, own=label, caught_up=in_row)
+            at_ms = item.first_ms
+            own = entry.own(history.label_of(item), at_ms)
+            self.start(change, entry, at_ms, at_ms, own=own, caught_up=in_row)
         entry.extra = changed_extra(entry.extra, made_up_ms=0)
 
     def _make_up_slice(self) -> bool:

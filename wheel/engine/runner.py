@@ -475,7 +475,7 @@ class Runner:
         """Return whether upstreams let a run go; if they do not any more, hold it again."""
         if not entry.settings.after or run.tag.startswith("!"):
             return True
-        own = run.label if entry.rule is None else ""
+        own = entry.own(run.label, run.nominal_ms)
         verdict = self.dependencies.verdict(entry.name, run.nominal_ms, own)
         if verdict.state is Judged.RELEASE:
             return True
@@ -512,7 +512,7 @@ class Runner:
             last_ms=gap.last_ms,
             phase=Phase(outcome.value),
             cause=gap.reason,
-            label=record.label if entry.rule is None else "",
+            label=entry.own(record.label, record.first_ms),
         )
         if entry.linked and not tag.startswith("!"):
             self._tell(change, entry, fact)
@@ -539,7 +539,7 @@ class Runner:
         manual, repeat = tag_parts(run.tag)
         if manual or not entry.linked:
             return
-        label = run.label if entry.rule is None else ""
+        label = entry.own(run.label, run.nominal_ms)
         self._tell(
             change,
             entry,
@@ -566,7 +566,7 @@ class Runner:
                 last_ms=record.last_ms,
                 phase=Phase(record.outcome.value),
                 by_hand=True,
-                label=record.label if entry.rule is None else "",
+                label=entry.own(record.label, record.first_ms),
             ),
             in_row=True,
         )

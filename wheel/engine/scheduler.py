@@ -101,7 +101,7 @@ class Scheduler(ByHand):
             for run in list(entry.all_live()):
                 if run.stands is Stands.WAITING and not run.tag.startswith("!"):
                     run.stands = Stands.HELD
-                    own = run.label if entry.rule is None else ""
+                    own = entry.own(run.label, run.nominal_ms)
                     planner.dependencies.hold(
                         HeldRun(name=run.name, nominal_ms=run.nominal_ms, own=own)
                     )
@@ -420,6 +420,8 @@ class Scheduler(ByHand):
                 planner.set_next(entry, begin_ms)
             else:
                 self._rebound(entry, old, begin_ms)
+            if old.date != settings.date:
+                planner.relabel(change, entry)
             self._relink(change, entry)
             self._unlink(change, old.after)
             change.put(

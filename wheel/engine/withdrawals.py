@@ -4,6 +4,7 @@ Few go at once, with the change itself. Many go slice by slice, see going.py.
 """
 
 import functools
+from dataclasses import replace
 from typing import Final
 
 from wheel.engine.change import BATCH_BYTES_MAX, GOING, PLAN, Change
@@ -59,6 +60,15 @@ class Withdrawals(Runner):
         else:
             change.ended.append(run)
         return True
+
+    def relabel(self, change: Change, entry: Entry) -> None:
+        """Have held runs count for their dates as another DATE tells them."""
+        for run in entry.all_live():
+            held = self.dependencies.held_run(run.name, run.nominal_ms)
+            if run.stands is Stands.HELD and held is not None:
+                own = entry.own(run.label, run.nominal_ms)
+                self.dependencies.hold(replace(held, own=own))
+                change.undone_by(functools.partial(self.dependencies.hold, held))
 
     def drop_plan(self, change: Change, entry: Entry) -> None:
         """End a backfill; OVERLAP still leaves those of its runs alone that somebody has taken."""
