@@ -409,6 +409,27 @@ def test_a_taken_run_of_a_backfill_stays_apart_when_an_edit_ends_that(
     assert world.scheduler.get("x").backfill_left == 0
 
 
+@pytest.mark.parametrize("by", ["force", "backfill"])
+def test_a_taken_run_stays_apart_when_its_schedule_is_made_anew(
+    world: Clockwork, hand: Hand, by: str
+) -> None:
+    world.set("x", "0 9 * * *")
+    if by == "force":
+        world.scheduler.trigger("x", force=True)
+    else:
+        world.scheduler.backfill("x", day(14), day(15))
+    world.go(0)
+    [taken] = hand.take_jobs()
+    world.scheduler.delete("x")
+    world.set("x", "0 9 * * *")
+    world.crash()
+    world.go(2 * HOUR_MS)
+    assert {row.run_id: row.outcome for row in world.runs("x")} == {
+        taken: "running",
+        f"x@{DAY}T09:00:00Z": "running",
+    }
+
+
 @pytest.mark.parametrize("by", ["trigger", "backfill"])
 def test_runs_by_hand_that_use_up_maxruns_end_a_schedule_at_once(world: Clockwork, by: str) -> None:
     world.set("x", "0 9 * * *", max_runs=2, overlap=Overlap.ALLOW)

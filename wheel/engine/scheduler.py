@@ -35,6 +35,7 @@ from wheel.engine.runner import Event, Span
 from wheel.engine.runs import Outcome, Stands, tag_parts
 from wheel.engine.shown import Brief, Row, RunRow, Set, Shown, Upcoming
 from wheel.engine.tokens import Tokens
+from wheel.engine.withdrawals import keep_alone
 
 SCHEDULES_MAX: Final = 300_000
 
@@ -364,8 +365,10 @@ class Scheduler(ByHand):
         with planner.changing() as change:
             change.edit(entry)
             entry.live = planner.store.adopt(entry)
-            numbers = (tag_parts(run.tag)[0] for run in entry.all_live())
-            entry.manual_count = max(numbers, default=0)  # two of them must not share an id
+            for run in entry.all_live():  # handed out before it was deleted
+                keep_alone(entry, run)
+                number, _ = tag_parts(run.tag)
+                entry.manual_count = max(entry.manual_count, number)  # no two share an id
             planner.store.add(entry)
             change.undone_by(lambda: planner.store.remove(entry))
             planner.graph.set(name, settings.after, known=self.exists)

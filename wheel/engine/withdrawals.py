@@ -77,7 +77,7 @@ class Withdrawals(Runner):
         change.drop(PLAN, entry.name.encode())
         entry.set_plan(None)
         for run in entry.all_live():
-            _keep_alone(entry, run)
+            keep_alone(entry, run)
 
     def withdraw_slice(self, name: str) -> None:
         """Go on with taking back the runs of a schedule, for a slice's time.
@@ -118,7 +118,7 @@ class Withdrawals(Runner):
         if entry is not None:
             change.edit(entry)
             change.revive(entry, run)
-            _keep_alone(entry, run)
+            keep_alone(entry, run)
             self.store.jobs[run.job_id] = (entry, run)
         else:
             self.store.orphans.setdefault(run.name, {})[run.key] = run
@@ -137,7 +137,7 @@ class Withdrawals(Runner):
             self.dependencies.hold(run)
 
 
-def _keep_alone(entry: Entry, run: Run) -> None:
-    """Have a start know that OVERLAP leaves a run alone, though its backfill is over."""
+def keep_alone(entry: Entry, run: Run) -> None:
+    """Have a start know that OVERLAP leaves a run alone, whose backfill or schedule is gone."""
     if run.alone and not entry.is_alone(run):
         entry.extra = changed_extra(entry.extra, alone=(*entry.extra.alone, run.key))
