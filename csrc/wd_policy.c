@@ -41,6 +41,7 @@ struct wd_names {
     wd_handler *handlers;
     uint32_t policies_count, handlers_count;
     wd_index *by_policy, *by_name;
+    uint32_t found; /* by wd_handler_find the last time: commands name the same one many times */
 };
 
 wd_names *wd_names_new(const uint8_t hash_key[16], wd_arena *arena)
@@ -126,11 +127,14 @@ wd_span wd_handler_name(const wd_names *n, uint32_t number)
     return (wd_span){wd_arena_at(n->arena, h->name), h->name_len};
 }
 
-uint32_t wd_handler_find(const wd_names *n, wd_span name)
+uint32_t wd_handler_find(wd_names *n, wd_span name)
 {
+    if (n->found < n->handlers_count && wd_span_eq(wd_handler_name(n, n->found), name))
+        return n->found;
     uint32_t i = wd_index_first(n->by_name, hash_of(n, name));
     while (i != WD_NIL && !wd_span_eq(wd_handler_name(n, i), name))
         i = wd_index_next(n->by_name, i);
+    if (i != WD_NIL) n->found = i;
     return i;
 }
 

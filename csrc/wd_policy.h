@@ -90,7 +90,7 @@ int wd_policy_add(wd_names *n, uint32_t number, const wd_policy *p);
 
 uint32_t wd_handlers_count(const wd_names *n);
 wd_handler *wd_handler_at(const wd_names *n, uint32_t number);
-uint32_t wd_handler_find(const wd_names *n, wd_span name);
+uint32_t wd_handler_find(wd_names *n, wd_span name);
 int wd_handler_add(wd_names *n, uint32_t number, wd_span name);
 wd_span wd_handler_name(const wd_names *n, uint32_t number);
 

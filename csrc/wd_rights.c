@@ -105,6 +105,7 @@ static void list_roles(uint32_t roles, char out[NAMES_BYTES_MAX])
 
 int wd_rights_role(wd_call *k, const char *name, uint32_t roles)
 {
+    if (k->s->roles == WD_ROLES_ALL) return 1; /* each row and form asks for some of them */
     const form *f = find(k, name);
     if (f) roles = f->roles;
     WD_ASSERT(roles != 0 && roles <= WD_ROLES_ALL);
