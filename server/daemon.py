@@ -3,7 +3,7 @@
 Start: options and tokens are checked; the data directory is locked; the port opens; the log is
 judged and replayed in slices between turns of the loop, so the port answers meanwhile; then the log
 is opened for writing and everything is served. The loop watches one descriptor, the core's inner
-epoll, and makes one call per round.
+epoll, and makes one call for a round or some.
 
 Stop: the port closes, waiting LEASE calls are answered empty, what was read is carried out and
 answered, the log is synced and marked clean.
