@@ -141,15 +141,20 @@ static void working_update(wd_engine *e, uint32_t handler)
     }
 }
 
+/* Take a row out of the counters of its state. */
+static void uncount(wd_engine *e, wd_handler *h, uint32_t state)
+{
+    if (state == WD_FREE) return;
+    WD_ASSERT(h->count[state] > 0 && e->count[state] > 0);
+    h->count[state]--;
+    e->count[state]--;
+}
+
 void wd_set_state(wd_engine *e, uint32_t slot, int state)
 {
     wd_job *row = &e->rows[slot];
     wd_handler *h = wd_handler_at(e->names, row->handler);
-    if (row->state != WD_FREE) {
-        WD_ASSERT(h->count[row->state] > 0 && e->count[row->state] > 0);
-        h->count[row->state]--;
-        e->count[row->state]--;
-    }
+    uncount(e, h, row->state);
     row->state = (uint32_t)state & 15;
     if (state != WD_FREE) {
         h->count[state]++;
@@ -323,8 +328,6 @@ void wd_job_free(wd_engine *e, uint32_t slot)
     wd_arena_drop(e->arena, row->payload, row->payload_len);
     if (row->side != WD_NIL) side_free(e, row->side);
     row->side = WD_NIL;
-    uint32_t state = row->state;
-    wd_set_state(e, slot, WD_FREE);
-    row->state = state & 15; /* the slab marks it free itself */
-    wd_slab_give(e->slab, slot);
+    uncount(e, wd_handler_at(e->names, row->handler), row->state);
+    wd_slab_give(e->slab, slot); /* marks it free */
 }

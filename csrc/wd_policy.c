@@ -34,16 +34,6 @@ void wd_settings_merge(wd_settings *into, const wd_policy *from, uint8_t set)
     into->set |= set;
 }
 
-struct wd_names {
-    uint8_t hash_key[16];
-    wd_arena *arena;
-    wd_policy *policies;
-    wd_handler *handlers;
-    uint32_t policies_count, handlers_count;
-    wd_index *by_policy, *by_name;
-    uint32_t found; /* by wd_handler_find the last time: commands name the same one many times */
-};
-
 wd_names *wd_names_new(const uint8_t hash_key[16], wd_arena *arena)
 {
     wd_names *n = wd_zalloc(sizeof *n);
@@ -86,12 +76,6 @@ uint32_t wd_policies_count(const wd_names *n)
     return n->policies_count;
 }
 
-const wd_policy *wd_policy_at(const wd_names *n, uint32_t number)
-{
-    WD_ASSERT(number < n->policies_count);
-    return &n->policies[number];
-}
-
 uint32_t wd_policy_find(const wd_names *n, const wd_policy *p)
 {
     uint32_t i = wd_index_first(n->by_policy, hash_of(n, policy_span(p)));
@@ -113,12 +97,6 @@ int wd_policy_add(wd_names *n, uint32_t number, const wd_policy *p)
 uint32_t wd_handlers_count(const wd_names *n)
 {
     return n->handlers_count;
-}
-
-wd_handler *wd_handler_at(const wd_names *n, uint32_t number)
-{
-    WD_ASSERT(number < n->handlers_count);
-    return &n->handlers[number];
 }
 
 wd_span wd_handler_name(const wd_names *n, uint32_t number)

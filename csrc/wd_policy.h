@@ -78,18 +78,39 @@ void wd_settings_merge(wd_settings *into, const wd_policy *from, uint8_t set);
 
 typedef struct wd_names wd_names;
 
+/* The fields are wd_policy.c's; they stand here for what is read at every step of every verb. */
+struct wd_names {
+    uint8_t hash_key[16];
+    wd_arena *arena;
+    wd_policy *policies;
+    wd_handler *handlers;
+    uint32_t policies_count, handlers_count;
+    wd_index *by_policy, *by_name;
+    uint32_t found; /* by wd_handler_find the last time: commands name the same one many times */
+};
+
 wd_names *wd_names_new(const uint8_t hash_key[16], wd_arena *arena);
 void wd_names_free(wd_names *n);
 
 uint32_t wd_policies_count(const wd_names *n);
-const wd_policy *wd_policy_at(const wd_names *n, uint32_t number);
+static inline const wd_policy *wd_policy_at(const wd_names *n, uint32_t number)
+{
+    WD_ASSERT(number < n->policies_count);
+    return &n->policies[number];
+}
+
 /* Number of an equal policy; WD_NIL = none yet. */
 uint32_t wd_policy_find(const wd_names *n, const wd_policy *p);
 /* Add policy `number`, which must be the next. WD_OK, WD_ECORRUPT, WD_EFULL, WD_ENOMEM. */
 int wd_policy_add(wd_names *n, uint32_t number, const wd_policy *p);
 
 uint32_t wd_handlers_count(const wd_names *n);
-wd_handler *wd_handler_at(const wd_names *n, uint32_t number);
+static inline wd_handler *wd_handler_at(const wd_names *n, uint32_t number)
+{
+    WD_ASSERT(number < n->handlers_count);
+    return &n->handlers[number];
+}
+
 uint32_t wd_handler_find(wd_names *n, wd_span name);
 int wd_handler_add(wd_names *n, uint32_t number, wd_span name);
 wd_span wd_handler_name(const wd_names *n, uint32_t number);

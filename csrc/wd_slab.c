@@ -2,7 +2,7 @@
  *
  * Free rows are a FIFO list, so a slot is reused as late as possible and its 25-bit generation
  * lasts; a slot whose generations are used up is retired (left out of the list). Free side and run
- * blocks are LIFO lists: they are reused while warm.
+ * blocks are LIFO lists: they are reused while warm. A block that is taken holds what it held.
  *
  * Invariants: (1) a row is FREE or has a generation >= 1; (2) unless replaying, the free list holds
  * exactly the FREE slots below top whose generation is < WD_GEN_MAX; (3) counts equal what is in
@@ -10,36 +10,16 @@
  */
 #include "wd_slab.h"
 
-enum { SLOT_BITS = 32, GEN_BITS = 25 };
-
-/* A pool of equal blocks in reserved space; a free block's first u32 is the next free index + 1. */
-typedef struct {
-    uint8_t *base;
-    size_t block_bytes;
-    uint32_t capacity, top, used;
-    uint32_t free; /* index + 1, 0 = none */
-} pool;
-
-struct wd_slab {
-    wd_job *rows;
-    uint32_t capacity, top, used;
-    uint32_t free_head, free_tail; /* WD_NIL = empty */
-    uint32_t free_count;
-    uint32_t linked; /* 0 while replaying: the free list does not exist yet */
-    uint32_t floor;  /* lowest generation of the ids to come */
-    pool sides, runs;
-};
-
-static int pool_init(pool *p, size_t block_bytes, uint32_t capacity)
+static int pool_init(wd_pool *p, size_t block_bytes, uint32_t capacity)
 {
-    *p = (pool){.block_bytes = block_bytes, .capacity = capacity};
+    *p = (wd_pool){.block_bytes = block_bytes, .capacity = capacity};
     p->base = wd_reserve(block_bytes * capacity);
     return p->base ? WD_OK : WD_ENOMEM;
 }
 
 /* Never in vain: a row has one side block at most, a side block one run, and all three kinds have
  * room for as many as there are rows. */
-static uint32_t pool_take(pool *p)
+static uint32_t pool_take(wd_pool *p)
 {
     uint32_t i;
     if (p->free) {
@@ -50,11 +30,10 @@ static uint32_t pool_take(pool *p)
         i = p->top++;
     }
     p->used++;
-    memset(p->base + (size_t)i * p->block_bytes, 0, p->block_bytes);
     return i;
 }
 
-static void pool_give(pool *p, uint32_t i)
+static void pool_give(wd_pool *p, uint32_t i)
 {
     WD_ASSERT(i < p->top);
     WD_ASSERT(p->used > 0);
@@ -102,24 +81,6 @@ uint32_t wd_slab_capacity(const wd_slab *s)
     return s->capacity;
 }
 
-static uint64_t make_id(uint32_t gen, uint32_t slot)
-{
-    return (uint64_t)gen << SLOT_BITS | slot;
-}
-
-uint64_t wd_job_id(const wd_slab *s, uint32_t slot)
-{
-    WD_ASSERT(slot < s->top);
-    return make_id(s->rows[slot].gen, slot);
-}
-
-uint32_t wd_slab_find(const wd_slab *s, uint64_t id)
-{
-    uint32_t slot = (uint32_t)id;
-    if (slot >= s->top || s->rows[slot].state == WD_FREE) return WD_NIL;
-    return wd_job_id(s, slot) == id ? slot : WD_NIL;
-}
-
 static uint32_t next_generation(const wd_slab *s, uint32_t last)
 {
     return last + 1 > s->floor ? last + 1 : s->floor;
@@ -129,11 +90,11 @@ int wd_slab_next_id(const wd_slab *s, uint64_t *out_id)
 {
     WD_ASSERT(s->linked);
     if (s->free_head != WD_NIL) {
-        *out_id = make_id(next_generation(s, s->rows[s->free_head].gen), s->free_head);
+        *out_id = wd_id_of(next_generation(s, s->rows[s->free_head].gen), s->free_head);
         return WD_OK;
     }
     if (s->top == s->capacity) return WD_EFULL;
-    *out_id = make_id(next_generation(s, 0), s->top);
+    *out_id = wd_id_of(next_generation(s, 0), s->top);
     return WD_OK;
 }
 
@@ -184,7 +145,7 @@ static void clear_row(wd_job *row, uint32_t gen)
 int wd_slab_claim(wd_slab *s, uint64_t id, uint32_t *out_slot)
 {
     uint32_t slot = (uint32_t)id;
-    uint64_t gen = id >> SLOT_BITS;
+    uint64_t gen = id >> WD_SLOT_BITS;
     if (gen == 0 || gen > WD_GEN_MAX) return WD_ECORRUPT;
     if (slot >= s->capacity) return WD_EFULL;
     wd_job *row = &s->rows[slot];
@@ -203,7 +164,7 @@ int wd_slab_claim(wd_slab *s, uint64_t id, uint32_t *out_slot)
     return WD_OK;
 }
 
-static void pool_expect(pool *p, uint32_t blocks)
+static void pool_expect(wd_pool *p, uint32_t blocks)
 {
     uint32_t n = blocks < p->capacity ? blocks : p->capacity;
     wd_expect(p->base, p->block_bytes * n);
@@ -230,9 +191,7 @@ int wd_slab_load(wd_slab *s, uint32_t slot, uint32_t gen, int used)
 
 static void link_free(wd_slab *s, uint32_t slot)
 {
-    wd_job *row = &s->rows[slot];
-    row->next = WD_NIL;
-    if (row->gen == WD_GEN_MAX) return; /* retired */
+    s->rows[slot].next = WD_NIL;
     if (s->free_tail == WD_NIL)
         s->free_head = slot;
     else
@@ -246,9 +205,11 @@ void wd_slab_give(wd_slab *s, uint32_t slot)
     wd_job *row = &s->rows[slot];
     WD_ASSERT(slot < s->top && row->state != WD_FREE);
     WD_ASSERT(row->side == WD_NIL && row->where == WD_NIL);
+    /* Read before the state is written: they share a word, and a load behind the store waits. */
+    int retired = row->gen == WD_GEN_MAX;
     row->state = WD_FREE;
     s->used--;
-    if (s->linked) link_free(s, slot);
+    if (s->linked && !retired) link_free(s, slot);
 }
 
 void wd_slab_link_free(wd_slab *s)
@@ -256,7 +217,7 @@ void wd_slab_link_free(wd_slab *s)
     s->free_head = s->free_tail = WD_NIL;
     s->free_count = 0;
     for (uint32_t i = 0; i < s->top; i++)
-        if (s->rows[i].state == WD_FREE) link_free(s, i);
+        if (s->rows[i].state == WD_FREE && s->rows[i].gen < WD_GEN_MAX) link_free(s, i);
     s->linked = 1;
 }
 
@@ -286,39 +247,18 @@ void wd_side_give(wd_slab *s, uint32_t side)
     pool_give(&s->sides, side);
 }
 
-wd_side *wd_side_at(const wd_slab *s, uint32_t side)
-{
-    WD_ASSERT(side < s->sides.top);
-    return (wd_side *)(void *)(s->sides.base + (size_t)side * sizeof(wd_side));
-}
-
 uint32_t wd_run_new(wd_slab *s)
 {
     uint32_t i = pool_take(&s->runs);
-    wd_run_at(s, i)->worker = WD_NIL;
+    wd_run *run = wd_run_at(s, i);
+    memset(run, 0, offsetof(wd_run, attempts)); /* none of those is read: attempts_count is 0 */
+    run->worker = WD_NIL;
     return i;
 }
 
 void wd_run_give(wd_slab *s, uint32_t run)
 {
     pool_give(&s->runs, run);
-}
-
-wd_run *wd_run_at(const wd_slab *s, uint32_t run)
-{
-    WD_ASSERT(run < s->runs.top);
-    return (wd_run *)(void *)(s->runs.base + (size_t)run * sizeof(wd_run));
-}
-
-wd_side *wd_job_side(const wd_slab *s, const wd_job *row)
-{
-    return row->side == WD_NIL ? NULL : wd_side_at(s, row->side);
-}
-
-wd_run *wd_job_run(const wd_slab *s, const wd_job *row)
-{
-    const wd_side *b = wd_job_side(s, row);
-    return !b || b->run == WD_NIL ? NULL : wd_run_at(s, b->run);
 }
 
 wd_slab_counts wd_slab_count(const wd_slab *s)

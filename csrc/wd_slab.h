@@ -54,6 +54,25 @@ typedef struct {
 
 typedef struct wd_slab wd_slab;
 
+/* A pool of equal blocks in reserved space; a free block's first u32 is the next free index + 1. */
+typedef struct {
+    uint8_t *base;
+    size_t block_bytes;
+    uint32_t capacity, top, used;
+    uint32_t free; /* index + 1, 0 = none */
+} wd_pool;
+
+/* The fields are wd_slab.c's; they stand here for what is read at every step of every verb. */
+struct wd_slab {
+    wd_job *rows;
+    uint32_t capacity, top, used;
+    uint32_t free_head, free_tail; /* WD_NIL = empty */
+    uint32_t free_count;
+    uint32_t linked; /* 0 while replaying: the free list does not exist yet */
+    uint32_t floor;  /* lowest generation of the ids to come */
+    wd_pool sides, runs;
+};
+
 wd_slab *wd_slab_new(uint32_t capacity);
 void wd_slab_free(wd_slab *s);
 
@@ -61,10 +80,26 @@ wd_job *wd_slab_rows(const wd_slab *s);
 uint32_t wd_slab_top(const wd_slab *s); /* slots ever used: [0, top) */
 uint32_t wd_slab_capacity(const wd_slab *s);
 
+enum { WD_SLOT_BITS = 32 };
+static inline uint64_t wd_id_of(uint32_t gen, uint32_t slot)
+{
+    return (uint64_t)gen << WD_SLOT_BITS | slot;
+}
+
 /* Id of the row in a slot; shard 0. */
-uint64_t wd_job_id(const wd_slab *s, uint32_t slot);
+static inline uint64_t wd_job_id(const wd_slab *s, uint32_t slot)
+{
+    WD_ASSERT(slot < s->top);
+    return wd_id_of(s->rows[slot].gen, slot);
+}
+
 /* Slot of a live or ended-but-kept job; WD_NIL when the id names none now. O(1). */
-uint32_t wd_slab_find(const wd_slab *s, uint64_t id);
+static inline uint32_t wd_slab_find(const wd_slab *s, uint64_t id)
+{
+    uint32_t slot = (uint32_t)id;
+    if (slot >= s->top || s->rows[slot].state == WD_FREE) return WD_NIL;
+    return wd_job_id(s, slot) == id ? slot : WD_NIL;
+}
 
 /* The id that wd_slab_claim would use next: WD_OK, WD_EFULL (every slot in use or retired). */
 int wd_slab_next_id(const wd_slab *s, uint64_t *out_id);
@@ -93,13 +128,31 @@ void wd_slab_link_free(wd_slab *s);
 /* Side and run blocks. */
 uint32_t wd_side_new(wd_slab *s, uint32_t slot);
 void wd_side_give(wd_slab *s, uint32_t side);
-wd_side *wd_side_at(const wd_slab *s, uint32_t side);
+static inline wd_side *wd_side_at(const wd_slab *s, uint32_t side)
+{
+    WD_ASSERT(side < s->sides.top);
+    return (wd_side *)(void *)(s->sides.base + (size_t)side * sizeof(wd_side));
+}
+
 uint32_t wd_run_new(wd_slab *s);
 void wd_run_give(wd_slab *s, uint32_t run);
-wd_run *wd_run_at(const wd_slab *s, uint32_t run);
+static inline wd_run *wd_run_at(const wd_slab *s, uint32_t run)
+{
+    WD_ASSERT(run < s->runs.top);
+    return (wd_run *)(void *)(s->runs.base + (size_t)run * sizeof(wd_run));
+}
+
 /* The row's side / run block, NULL = none. */
-wd_side *wd_job_side(const wd_slab *s, const wd_job *row);
-wd_run *wd_job_run(const wd_slab *s, const wd_job *row);
+static inline wd_side *wd_job_side(const wd_slab *s, const wd_job *row)
+{
+    return row->side == WD_NIL ? NULL : wd_side_at(s, row->side);
+}
+
+static inline wd_run *wd_job_run(const wd_slab *s, const wd_job *row)
+{
+    const wd_side *b = wd_job_side(s, row);
+    return !b || b->run == WD_NIL ? NULL : wd_run_at(s, b->run);
+}
 
 typedef struct {
     uint32_t rows, sides, runs;

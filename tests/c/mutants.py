@@ -363,8 +363,8 @@ JOBS = [
     plant(
         "an id is given out again",
         "wd_slab.c",
-        "*out_id = make_id(next_generation(s, s->rows[s->free_head].gen), s->free_head);",
-        "*out_id = make_id(next_generation(s, s->rows[s->free_head].gen) - PLANTED, s->free_head);",
+        "wd_id_of(next_generation(s, s->rows[s->free_head].gen), s->free_head);",
+        "wd_id_of(next_generation(s, s->rows[s->free_head].gen) - PLANTED, s->free_head);",
     ),
     plant(
         "an ended job's row is not freed by the replay",
