@@ -17,7 +17,8 @@ enum {
     MONTHS = 12,
     HOUR_MAX = 23,
     MINUTE_MAX = 59,
-    SECOND_MAX = 59,             /* no leap second: a unix time has no place for it */
+    SECOND_MAX = 59, /* no leap second: a unix time has no place for it */
+    U64_DIGITS_MAX = 20,
     U64_SAFE_DIGITS = 19,        /* so many never overflow 64 bits */
     DAYS_TO_1970 = 719528,       /* from 0000-01-01, proleptic Gregorian */
     OFFSET_MINUTES_MAX = 24 * 60 /* exclusive */
@@ -69,6 +70,69 @@ int wd_parse_u64(wd_span s, uint64_t max, uint64_t *out)
     if (v > max) return WD_EINVAL;
     *out = v;
     return WD_OK;
+}
+
+/* How many digits a number has, found from its bits, so that they can be written where they stay.
+ */
+static size_t count_digits(uint64_t v)
+{
+    static const uint64_t POWERS[U64_DIGITS_MAX] = {0,
+                                                    UINT64_C(10),
+                                                    UINT64_C(100),
+                                                    UINT64_C(1000),
+                                                    UINT64_C(10000),
+                                                    UINT64_C(100000),
+                                                    UINT64_C(1000000),
+                                                    UINT64_C(10000000),
+                                                    UINT64_C(100000000),
+                                                    UINT64_C(1000000000),
+                                                    UINT64_C(10000000000),
+                                                    UINT64_C(100000000000),
+                                                    UINT64_C(1000000000000),
+                                                    UINT64_C(10000000000000),
+                                                    UINT64_C(100000000000000),
+                                                    UINT64_C(1000000000000000),
+                                                    UINT64_C(10000000000000000),
+                                                    UINT64_C(100000000000000000),
+                                                    UINT64_C(1000000000000000000),
+                                                    UINT64_C(10000000000000000000)};
+    /* 1233 / 4096 is log10(2) a little rounded up: right or one too low for any 64 bits. */
+    uint32_t bits = 64 - (uint32_t)__builtin_clzll(v | 1), tens = bits * 1233 >> 12;
+    return tens + (v >= POWERS[tens]);
+}
+
+/* Four digits a long division, from the last ones on. */
+size_t wd_put_digits(uint8_t *out, uint64_t v)
+{
+    static const uint8_t PAIRS[] = "0001020304050607080910111213141516171819"
+                                   "2021222324252627282930313233343536373839"
+                                   "4041424344454647484950515253545556575859"
+                                   "6061626364656667686970717273747576777879"
+                                   "8081828384858687888990919293949596979899";
+    if (v < 10) {
+        *out = (uint8_t)('0' + v);
+        return 1;
+    }
+    size_t count = count_digits(v);
+    WD_ASSERT(count >= 2 && count <= U64_DIGITS_MAX);
+    uint8_t *at = out + count;
+    for (; v >= 10000; v /= 10000) {
+        size_t four = v % 10000;
+        at -= 4;
+        memcpy(at, PAIRS + 2 * (four / 100), 2);
+        memcpy(at + 2, PAIRS + 2 * (four % 100), 2);
+    }
+    if (v >= 100) {
+        at -= 2;
+        memcpy(at, PAIRS + 2 * (v % 100), 2);
+        v /= 100;
+    }
+    if (v >= 10)
+        memcpy(at - 2, PAIRS + 2 * v, 2);
+    else
+        at[-1] = (uint8_t)('0' + v);
+    WD_ASSERT(at - out == (v >= 10 ? 2 : 1));
+    return count;
 }
 
 int wd_word_is(wd_span s, const char *upper)
