@@ -61,22 +61,35 @@ size_t wd_record_encode(const wd_record *r, uint8_t *p)
     for (; m & (WD_F_WORKER - 1); m &= m - 1) {
         fixed_field f = fixed[__builtin_ctz(m)];
         const uint8_t *from = (const uint8_t *)r + f.member;
-        switch (f.width) { /* constant sizes: the compiler makes plain stores of them */
-        case 8:
+        /* As wide as the member was written: a load over several fresh stores waits for them. */
+        if (f.width == 8) {
             memcpy(at, from, 8);
-            break;
-        case 16:
-            memcpy(at, from, 16);
-            break;
-        default:
-            memcpy(at, from, f.width);
+        } else if (f.width == 2) {
+            memcpy(at, from, 2);
+        } else if (f.width == 1) {
+            *at = *from;
+        } else if (f.width == 4) {
+            memcpy(at, from, 4);
+        } else {
+            WD_ASSERT(f.width == 16);
+            wd_put_u64(at, r->fence_term);
+            wd_put_u64(at + 8, r->fence_lsn);
         }
         at += f.width;
     }
     for (m >>= STRING_FIELD_FIRST; m; m &= m - 1) {
         int i = __builtin_ctz(m);
         uint32_t n = (uint32_t)r->text[i].n;
-        memcpy(at, &n, prefix_bytes[i]); /* little-endian: the low bytes are the first */
+        switch (prefix_bytes[i]) {
+        case 1:
+            *at = (uint8_t)n;
+            break;
+        case 2:
+            wd_put_u16(at, (uint16_t)n);
+            break;
+        default:
+            wd_put_u32(at, n);
+        }
         memcpy(at + prefix_bytes[i], r->text[i].p, n);
         at += prefix_bytes[i] + n;
     }

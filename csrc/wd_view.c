@@ -121,17 +121,18 @@ void wd_engine_view_grant(const wd_engine *e, uint32_t slot, wd_grant_view *out)
     const wd_side *b = wd_job_side(e->slab, row);
     WD_ASSERT(row->state == WD_LEASED && b && b->run != WD_NIL);
     const wd_run *run = wd_run_at(e->slab, b->run);
-    *out = (wd_grant_view){.id = wd_job_id(e->slab, slot),
-                           .term = run->term,
-                           .lsn = run->lsn,
-                           .due_ms = wd_to_wall(e, run->due_ms, (int)row->rel),
-                           .attempt = row->attempt,
-                           .lease_ms = run->lease_ms,
-                           .timeout_ms = wd_policy_at(e->names, row->policy)->timeout_ms,
-                           .handler = wd_handler_name(e->names, row->handler),
-                           .key = wd_text(e, b->key, b->key_len),
-                           .payload = wd_text(e, row->payload, row->payload_len),
-                           .meta = wd_text(e, b->meta, b->meta_len)};
+    out->id = wd_job_id(e->slab, slot);
+    out->term = run->term;
+    out->lsn = run->lsn;
+    out->due_ms = wd_to_wall(e, run->due_ms, (int)row->rel);
+    out->attempt = row->attempt;
+    out->lease_ms = run->lease_ms;
+    out->timeout_ms = wd_policy_at(e->names, row->policy)->timeout_ms;
+    out->handler = wd_handler_name(e->names, row->handler);
+    out->key = wd_text(e, b->key, b->key_len);
+    out->payload = wd_text(e, row->payload, row->payload_len);
+    out->meta = wd_text(e, b->meta, b->meta_len);
+    out->run_id = out->nominal = out->date = (wd_span){0};
     if (b->owner_len)
         view_owner(wd_text(e, b->owner, b->owner_len), &out->run_id, &out->nominal, &out->date);
 }
