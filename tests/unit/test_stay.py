@@ -3,7 +3,7 @@
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from typing import Any
 
@@ -15,7 +15,7 @@ CALLS = 300
 
 
 @contextmanager
-def serving(**options: Any) -> Iterator[tuple[Core, socket.socket]]:
+def serving(**options: Any) -> Generator[tuple[Core, socket.socket], None, None]:
     """Run a core with real clocks and one client that has sent nothing."""
     made: dict[str, Any] = {"commit": Commit.INLINE, "jobs_max": 100, **options}
     with Core(CoreOptions(**made)) as core:
@@ -34,7 +34,7 @@ def rounds(core: Core) -> int:
 
 
 @contextmanager
-def talking(core: Core, client: socket.socket) -> Iterator[None]:
+def talking(core: Core, client: socket.socket) -> Generator[None, None, None]:
     """Let the client send PING after PING, each as soon as the last is answered."""
     over = threading.Event()
 
