@@ -20,13 +20,24 @@ class Patch:
     target: str
     make: Callable[[Any], Any]
 
-    def apply(self) -> None:
-        """Put the fault in, for the rest of this process."""
+    def place(self) -> tuple[Any, str]:
+        """Return what owns the target, and its name there.
+
+        Raises:
+            AttributeError: it is not there any more, and a fault that cannot be put in is no fault
+                that was noticed.
+        """
         module, _, path = self.target.partition(":")
         owner: Any = importlib.import_module(module)
         *outer, name = path.split(".")
         for part in outer:
             owner = getattr(owner, part)
+        getattr(owner, name)
+        return owner, name
+
+    def apply(self) -> None:
+        """Put the fault in, for the rest of this process."""
+        owner, name = self.place()
         setattr(owner, name, self.make(getattr(owner, name)))
 
 
@@ -136,7 +147,7 @@ PATCHES = [
         target="wal.generations:needed",
         make=everything_goes,
     ),
-    Patch(name="a torn tail is not cleared", target="wal.settle:_clear_tail", make=nothing),
+    Patch(name="a torn tail is not cleared", target="wal.settle:clear_tail", make=nothing),
     Patch(name="a start does not look at what MARK says", target="wal.log:judge", make=blind),
     Patch(name="a start believes the page cache", target="wal.log:Reader", make=unsettled),
     Patch(name="a restart keeps its term", target="wal.log:judge", make=same_term),

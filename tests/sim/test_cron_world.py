@@ -81,6 +81,7 @@ def test_every_planted_fault_of_schedules_is_noticed(figure):
     context = multiprocessing.get_context("fork")
     missed = []
     for number, patch in enumerate(PATCHES):
+        patch.place()
         here, there = context.Pipe()
         child = context.Process(target=hunt, args=(number, there))
         child.start()
