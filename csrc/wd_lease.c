@@ -35,15 +35,18 @@ static int end_expired(wd_engine *e, uint32_t slot)
     return status;
 }
 
-/* What comes into use soon: the payload when the reply is written, the next job of the queue when
- * this one is granted. Both lie where a schedule put them, long ago. */
+/* What comes into use soon: the payload when the reply is written, and the queue's job after the
+ * next one, which was fetched a grant ago. They lie where a schedule put them, long ago. */
 static void fetch_ahead(const wd_engine *e, const wd_job *row)
 {
     const uint8_t *payload = wd_arena_at(e->arena, row->payload);
-    if (row->next != WD_NIL) __builtin_prefetch(&e->rows[row->next], 1);
-    if (!payload) return;
-    __builtin_prefetch(payload);
-    __builtin_prefetch(payload + CACHE_LINE_BYTES);
+    if (payload) {
+        __builtin_prefetch(payload);
+        __builtin_prefetch(payload + CACHE_LINE_BYTES);
+    }
+    if (row->next == WD_NIL) return;
+    uint32_t second = e->rows[row->next].next;
+    if (second != WD_NIL) __builtin_prefetch(&e->rows[second], 1);
 }
 
 static int grant(wd_engine *e, uint32_t slot, const wd_lease_ask *ask)

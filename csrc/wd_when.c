@@ -117,10 +117,10 @@ size_t wd_put_digits(uint8_t *out, uint64_t v)
     WD_ASSERT(count >= 2 && count <= U64_DIGITS_MAX);
     uint8_t *at = out + count;
     for (; v >= 10000; v /= 10000) {
-        size_t four = v % 10000;
+        uint32_t four = (uint32_t)(v % 10000);
         at -= 4;
-        memcpy(at, PAIRS + 2 * (four / 100), 2);
-        memcpy(at + 2, PAIRS + 2 * (four % 100), 2);
+        memcpy(at, PAIRS + (size_t)2 * (four / 100), 2);
+        memcpy(at + 2, PAIRS + (size_t)2 * (four % 100), 2);
     }
     if (v >= 100) {
         at -= 2;
