@@ -24,6 +24,10 @@ BRANCHES = {
     "x86_64": ["-fcf-protection=full"],
     "aarch64": ["-mbranch-protection=standard"],
 }
+# For which CPUs the order and choice of instructions is weighed; no instruction that others lack is
+# used. The generic choice clears a record, 230 bytes and several a job, by `rep stos`, whose start
+# alone takes longer than clearing them by plain stores.
+TUNING = {"x86_64": ["-mtune=skylake"]}
 
 # cffi writes this function without one, which -Wmissing-prototypes reports.
 PROTOTYPE = "PyMODINIT_FUNC PyInit__wheeld(void);"
@@ -59,6 +63,7 @@ def compile_args() -> list[str]:
     """
     args = ["-std=c11", "-g", "-O2", "-UNDEBUG", *HARDENING, *WARNINGS]
     args += BRANCHES.get(platform.machine(), [])
+    args += TUNING.get(platform.machine(), [])
     if counting := os.environ.get("WHEELD_COVERAGE"):
         args += counting.split()
     elif sanitize := os.environ.get("WHEELD_SANITIZE"):
