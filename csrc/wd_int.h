@@ -73,8 +73,15 @@ typedef struct {
     size_t cap; /* bytes allocated */
 } wd_buf;
 
+int wd_buf_grow(wd_buf *b, size_t k); /* wd_buf_need when there is no room yet */
+
 /* Make room for k more bytes at p + n. WD_OK or WD_ENOMEM. */
-int wd_buf_need(wd_buf *b, size_t k);
+static inline int wd_buf_need(wd_buf *b, size_t k)
+{
+    WD_ASSERT(b->n <= b->cap);
+    return k <= b->cap - b->n ? WD_OK : wd_buf_grow(b, k);
+}
+
 int wd_buf_put(wd_buf *b, const void *p, size_t k);
 /* Drop the first k bytes. O(n - k). */
 void wd_buf_shift(wd_buf *b, size_t k);

@@ -124,10 +124,8 @@ void wd_discard(void *p, size_t size_bytes)
     if (end > first) (void)madvise((uint8_t *)p + (first - start), end - first, MADV_DONTNEED);
 }
 
-int wd_buf_need(wd_buf *b, size_t k)
+int wd_buf_grow(wd_buf *b, size_t k)
 {
-    WD_ASSERT(b->n <= b->cap);
-    if (k <= b->cap - b->n) return WD_OK;
     size_t cap = b->cap ? b->cap : BUF_BYTES_MIN;
     while (cap - b->n < k) {
         if (cap > SIZE_MAX / 2) return WD_ENOMEM;

@@ -1,7 +1,8 @@
 /* wd_record.c -- encode and decode records by their field mask.
  *
  * One table gives each field's width (fixed fields) or the width of its length prefix (strings);
- * encoder, decoder and bound walk the mask from its lowest bit. Layout: wd_record.h, FORMAT.md.
+ * decoder and bound walk the mask from its lowest bit, and the encoder follows the same order.
+ * Layout: wd_record.h, FORMAT.md.
  */
 #include "wd_record.h"
 
@@ -33,8 +34,7 @@ size_t wd_record_bound(const wd_record *r)
     return n;
 }
 
-/* A fixed field's place in a record and its width: where the encoder reads and the decoder writes.
- */
+/* A fixed field's place in a record and its width, for the decoder. */
 typedef struct {
     uint8_t width;
     uint8_t member; /* offset in wd_record */
@@ -52,31 +52,56 @@ _Static_assert(offsetof(wd_record, fence_lsn) == offsetof(wd_record, fence_term)
                "a fence is copied as one field of 16 bytes");
 _Static_assert(offsetof(wd_record, lost) < 256, "member offsets fit one byte");
 
+static inline uint8_t *put_u8(uint8_t *at, uint8_t v)
+{
+    *at = v;
+    return at + 1;
+}
+
+static inline uint8_t *put_u16(uint8_t *at, uint16_t v)
+{
+    wd_put_u16(at, v);
+    return at + 2;
+}
+
+static inline uint8_t *put_u64(uint8_t *at, uint64_t v)
+{
+    wd_put_u64(at, v);
+    return at + 8;
+}
+
+/* The fixed fields, in the order of their bits. Not by the table: there the place of each field
+ * waits for the width of the one before it, and every job that is scheduled, leased and ended
+ * takes three records. */
+static uint8_t *put_fixed(const wd_record *r, uint8_t *at)
+{
+    const uint32_t m = r->fields;
+    if (m & WD_F_ID) at = put_u64(at, r->id);
+    if (m & WD_F_DUE) at = put_u64(at, (uint64_t)r->due_ms);
+    if (m & WD_F_AT) at = put_u64(at, (uint64_t)r->at_ms);
+    if (m & WD_F_FLAGS) at = put_u8(at, r->flags);
+    if (m & WD_F_HANDLER) at = put_u16(at, r->handler);
+    if (m & WD_F_POLICY) at = put_u16(at, r->policy);
+    if (m & WD_F_PRIORITY) at = put_u8(at, r->priority);
+    if (m & WD_F_FAILURES) at = put_u16(at, r->failures);
+    if (m & WD_F_LOST) at = put_u16(at, r->lost);
+    if (m & WD_F_FENCE) at = put_u64(put_u64(at, r->fence_term), r->fence_lsn);
+    if (m & WD_F_LEASE) {
+        wd_put_u32(at, r->lease_ms);
+        at += 4;
+    }
+    if (m & WD_F_NUMBER) at = put_u64(at, (uint64_t)r->number);
+    if (m & WD_F_REASON) at = put_u8(at, r->reason);
+    if (m & WD_F_EXPIRE) at = put_u64(at, (uint64_t)r->expire_ms);
+    return at;
+}
+
 size_t wd_record_encode(const wd_record *r, uint8_t *p)
 {
     WD_ASSERT(r->kind != 0);
     WD_ASSERT((r->fields & ~(uint32_t)FIELDS_MASK) == 0);
-    uint8_t *at = p + WD_RECORD_HEADER_BYTES;
+    uint8_t *at = put_fixed(r, p + WD_RECORD_HEADER_BYTES);
     uint32_t m = r->fields;
-    for (; m & (WD_F_WORKER - 1); m &= m - 1) {
-        fixed_field f = fixed[__builtin_ctz(m)];
-        const uint8_t *from = (const uint8_t *)r + f.member;
-        /* As wide as the member was written: a load over several fresh stores waits for them. */
-        if (f.width == 8) {
-            memcpy(at, from, 8);
-        } else if (f.width == 2) {
-            memcpy(at, from, 2);
-        } else if (f.width == 1) {
-            *at = *from;
-        } else if (f.width == 4) {
-            memcpy(at, from, 4);
-        } else {
-            WD_ASSERT(f.width == 16);
-            wd_put_u64(at, r->fence_term);
-            wd_put_u64(at + 8, r->fence_lsn);
-        }
-        at += f.width;
-    }
     for (m >>= STRING_FIELD_FIRST; m; m &= m - 1) {
         int i = __builtin_ctz(m);
         uint32_t n = (uint32_t)r->text[i].n;
