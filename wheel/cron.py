@@ -57,7 +57,7 @@ _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 _BLANK: Final = " \t\r\n"
 _WORD: Final = re.compile(r"[^ \t]+")
 _PREFIX: Final = re.compile(r"(?:CRON_)?TZ=([^ \t]*)[ \t]*")
-_END_MS: Final = LAST_S * 1000
+_END_S: Final = 7_258_118_400  # 2200 begins, by a local clock
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -221,17 +221,21 @@ class Rule:
             if label(self.zone, at_ms, unit) == text:
                 yield at_ms
 
+    def _end_ms(self) -> int:
+        """Return when 2199 is over in the rule's zone, as for rules with fields."""
+        return (_END_S - self.zone.offset_s(_END_S)) * 1000
+
     def _next_number(self, after_ms: int) -> int | None:
         every_ms, phase_ms, at_ms = self._numbers
         if self.kind == "every":
             found_ms = after_ms + every_ms - (after_ms - phase_ms) % every_ms
-            return found_ms if found_ms < _END_MS else None
+            return found_ms if found_ms < self._end_ms() else None
         return at_ms if self.kind == "at" and at_ms > after_ms else None
 
     def _previous_number(self, before_ms: int) -> int | None:
         every_ms, phase_ms, at_ms = self._numbers
         if self.kind == "every":
-            last_ms = min(before_ms, _END_MS) - 1
+            last_ms = min(before_ms, self._end_ms()) - 1
             return last_ms - (last_ms - phase_ms) % every_ms
         return at_ms if self.kind == "at" and at_ms < before_ms else None
 

@@ -5,6 +5,7 @@ import re
 import sys
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
+from zoneinfo import ZoneInfo
 
 import croniter
 import pytest
@@ -384,6 +385,16 @@ def test_answers_carry_the_rules_zone_and_the_question_may_have_any():
         "30 * * * *", tz="Europe/Rome", after=datetime(2026, 10, 25, 0, 59, tzinfo=UTC), count=1
     )
     assert (second.hour, second.minute, second.fold) == (2, 30, 1)
+
+
+@pytest.mark.parametrize("tz", ["UTC", "Asia/Tokyo", "America/New_York"])
+def test_the_horizon_of_an_interval_is_the_end_of_2199_as_its_zone_has_it(tz):
+    """The first six days of 2200 were given: the last second that zones are asked for."""
+    last = datetime(2199, 12, 31, 22, 30, tzinfo=ZoneInfo(tz))
+    found = next_fires("@every 1h", tz=tz, after=last, count=5)
+    assert [(at.year, at.hour) for at in found] == [(2199, 23)]
+    rule = compile_rule("@every 1h", tz=tz)
+    assert rule.latest_before(1 << 47) == int(found[0].timestamp()) * 1000
 
 
 def test_the_horizon_is_the_end_of_2199():
