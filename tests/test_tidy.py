@@ -45,7 +45,7 @@ def walk(*patterns: str, below: str = "") -> Iterator[tuple[str, str]]:
         folders[:] = [name for name in folders if is_ours(Path(folder, name))]
         for name in names:
             path = Path(folder, name)
-            if not is_ours(path) or path.suffix in {".so", ".o", ".pyc", ".png"}:
+            if not is_ours(path) or path.suffix in {".so", ".o", ".pyc", ".png", ".svg"}:
                 continue
             short = path.relative_to(ROOT).as_posix()
             if short.startswith(below) and (not patterns or any(map(path.match, patterns))):
