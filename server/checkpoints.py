@@ -25,7 +25,7 @@ from server.info import Section
 from wal.checkpoint import Checkpoints, Dropped, Made
 from wal.errors import WalError
 from wal.facts import LogStats
-from wal.manifest import Checkpoint
+from wal.manifest import Checkpoint, Manifest
 from wheel.engine.facts import CheckpointPhase, CheckpointState
 from wheel.errors import CoreError
 
@@ -118,6 +118,20 @@ class Policy:
         return log_bytes > limit or segments > SEGMENTS_SPARE + 2 * (limit // self.segment_bytes)
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Damaged:
+    """A file that does not verify: a checkpoint by its start lsn, or a segment by its number."""
+
+    start_lsn: int = 0
+    seq: int = 0
+
+    def in_force(self, manifest: Manifest) -> bool:
+        """Return whether a start may still need it."""
+        if self.seq:
+            return self.seq >= manifest.oldest_seq
+        return any(one.start_lsn == self.start_lsn for one in manifest.checkpoints)
+
+
 @dataclass(slots=True, kw_only=True)
 class _Figures:
     """For INFO."""
@@ -171,6 +185,7 @@ class Checkpointer:
         self._wake = asyncio.Event()
         self._holds: set[int] = set()
         self._busy = ""
+        self._damaged: frozenset[Damaged] = frozenset()
         self._dirty = True  # files may lie there that are not needed
         self._not_before_ns = self._looked_ns = 0
         self._end, self._over = asyncio.Event(), asyncio.Event()
@@ -207,6 +222,16 @@ class Checkpointer:
         self._waiting.append(future)
         self._wake.set()
         return future
+
+    def heal(self, damaged: Damaged) -> None:
+        """Take a damaged file out of force, by a checkpoint of what is in memory.
+
+        No generation is kept behind that one: they need the file, or are older than it. Where the
+        newest checkpoint is damaged and nothing has changed since, it waits until something does:
+        a checkpoint has the name of its lsn, and what MANIFEST names is never overwritten.
+        """
+        self._damaged |= {damaged}
+        self._wake.set()
 
     def hold(self, handle: int) -> bool:
         """Delete no file as long as this connection lives; False when too many hold already."""
@@ -311,10 +336,31 @@ class Checkpointer:
         if self._clock.mono_ns() < self._not_before_ns:
             return False
         last = self._files.newest
+        if self._can_heal(last):
+            return True
         first = last.seq if last else self._files.manifest.oldest_seq
         return self._policy.is_due(
             last, log_bytes=self._log_bytes(), segments=self._wal.stats().seq - first
         )
+
+    def _is_damaged(self) -> bool:
+        manifest = self._files.manifest
+        self._damaged = frozenset(one for one in self._damaged if one.in_force(manifest))
+        return bool(self._damaged)
+
+    def _can_heal(self, last: Checkpoint | None) -> bool:
+        """Return whether something in force is damaged, and a checkpoint now would help."""
+        if not self._is_damaged():
+            return False
+        if last is None or last.start_lsn != self._core.lsn():
+            return self._core.lsn() > 0
+        whole = Damaged(start_lsn=last.start_lsn) not in self._damaged
+        return whole and self._files.manifest.oldest_lsn != last.start_lsn + 1
+
+    def _say_healed(self) -> None:
+        """Tell, behind a checkpoint, that nothing that is damaged is in force any more."""
+        if self._damaged and not self._is_damaged():
+            self._log.info("scrub_healed", hint="a new checkpoint took what was damaged out of use")
 
     async def _make(self) -> None:
         """Make one for all who wait at this moment."""
@@ -335,7 +381,7 @@ class Checkpointer:
     async def _make_one(self, *, asked: bool) -> Checkpoint:
         last = self._files.newest
         if last is not None and last.start_lsn == self._core.lsn():
-            return last  # it covers everything already
+            return await self._covered(last)
         await self._make_room(last)
         self._busy = "writing"
         begin_ns, begin_bytes = self._clock.mono_ns(), self._wal.stats().bytes
@@ -370,7 +416,26 @@ class Checkpointer:
             slice_max_us=state.slice_ns_max // 1000,
             asked=asked,
         )
+        self._say_healed()
         return checkpoint
+
+    async def _covered(self, last: Checkpoint) -> Checkpoint:
+        """Return the newest checkpoint, which covers everything already, if it is whole."""
+        if self._is_damaged():
+            if Damaged(start_lsn=last.start_lsn) in self._damaged:
+                raise CheckpointFailedError(
+                    "TRYAGAIN",
+                    "the newest checkpoint is damaged, and nothing has changed since it was made:"
+                    " another one is made when something does",
+                )
+            shrink = partial(self._files.shrink, wall_ms=self._clock.wall_ms())
+            try:
+                await self._in_thread(shrink)
+            except (OSError, WalError) as error:
+                raise self._failed(str(error)) from error
+            self._dirty = True
+            self._say_healed()
+        return last
 
     async def _make_room(self, last: Checkpoint | None) -> None:
         """Refuse to begin when the disk has no room for it; give up a generation before that."""
@@ -441,7 +506,7 @@ class Checkpointer:
         if synced_lsn < made.end_lsn:
             raise WalError(f"the log is synced up to lsn {synced_lsn} only, not {made.end_lsn}")
         keep = self._policy.keep
-        if self._files.free_bytes() < made.size_bytes:
+        if self._damaged or self._files.free_bytes() < made.size_bytes:
             keep = 1
         return self._files.publish(made, keep=keep, wall_ms=self._clock.wall_ms())
 

@@ -25,7 +25,7 @@ from typing import Final
 from structlog.typing import FilteringBoundLogger
 
 from server import collector
-from server.checkpoints import Checkpointer, Policy
+from server.checkpoints import Checkpointer, Damaged, Policy
 from server.clock import Clock
 from server.control import Control, Identity
 from server.cron_commands import CronCommands
@@ -35,6 +35,7 @@ from server.notify import Notifier
 from server.planner import Schedules, warm_up
 from server.refusals import ERRORS, EXIT_FAILED, EXIT_IO, EXIT_OK, refusal
 from server.replay import rel_now_ms, replay
+from server.scrub import Scrubber
 from server.settings import Fsync, Settings, jobs_max
 from server.shown import Shown
 from server.state import State
@@ -77,8 +78,8 @@ def loop_factory() -> tuple[Callable[[], asyncio.AbstractEventLoop], str]:
 class Daemon:
     """One run of the server.
 
-    Everything runs on the loop's thread but the keeper and what puts checkpoints in force; they
-    touch the log and its files alone.
+    Everything runs on the loop's thread but the keeper, the scrubber and what puts checkpoints in
+    force; they touch the log and its files alone.
     """
 
     def __init__(
@@ -254,15 +255,20 @@ class Daemon:
         state.checkpointer = checkpointer
         making = loop.create_task(checkpointer.run())
         making.add_done_callback(self._on_checkpointer_ended)
+        scrubber = self._make_scrubber(log, checkpointer)
+        state.scrubber = scrubber
+        scrubber.start()
         try:
             turns.soon()
             self._say_ready(state)
             await self._serve(state)
+            scrubber.stop()
             await checkpointer.stop()
             if not self._failed:
                 await self._drain(core, turns)
         finally:
             turns.stop()
+            scrubber.stop()
             keeper.stop()
             self._door.close(failed=self._failed)
             await checkpointer.stop()
@@ -284,6 +290,23 @@ class Daemon:
             is_connected=lambda handle: core.session(handle) is not None,
             replayed_bytes=store.behind_bytes,
             fallen=len(store.fallen),
+        )
+
+    def _make_scrubber(self, log: FileLog, checkpointer: Checkpointer) -> Scrubber:
+        loop = asyncio.get_running_loop()
+
+        def on_damage(damaged: Damaged) -> None:
+            loop.call_soon_threadsafe(checkpointer.heal, damaged)
+
+        return Scrubber(
+            disk=RealDisk(),
+            log=log,
+            files=log.checkpoints,
+            wal_path=f"{self._settings.data}/wal",
+            rate_bytes=self._settings.scrub_bytes,
+            clock=self._clock,
+            logger=self._log,
+            on_damage=on_damage,
         )
 
     def _on_checkpointer_ended(self, task: asyncio.Task[None]) -> None:

@@ -41,6 +41,7 @@ SEGMENT_BLOCK_BYTES: Final = 4096
 CHECKPOINT_AFTER_BYTES: Final = 64 * 1024 * 1024
 CHECKPOINT_AFTER_BYTES_MIN: Final = 1024 * 1024
 KEEP_CHECKPOINTS: Final = 2
+SCRUB_BYTES: Final = 10 * 1024 * 1024  # a second: a 64 MiB segment takes 6 s
 KEEP_CHECKPOINTS_LIMIT: Final = 4
 
 _SIZE: Final = re.compile(r"(?P<number>[0-9]{1,18})(?P<unit>[kmgt]?)(?:i?b)?", re.IGNORECASE)
@@ -105,6 +106,7 @@ class Settings:
         checkpoint_after_bytes: a checkpoint is made when the log behind the last one is longer than
             this, and than three quarters of that one.
         keep_checkpoints: generations to keep: the newest, and what to fall back to.
+        scrub_bytes: a second, of the files in force, read again in the background; 0 = not.
         dead_max: dead jobs kept; the oldest goes first.
         dead_kept_ms: and no longer than this.
     """
@@ -122,6 +124,7 @@ class Settings:
     tls: TlsOptions | None = None
     checkpoint_after_bytes: int = CHECKPOINT_AFTER_BYTES
     keep_checkpoints: int = KEEP_CHECKPOINTS
+    scrub_bytes: int = SCRUB_BYTES
     dead_max: int = DEAD_MAX
     dead_kept_ms: int = DEAD_KEPT_MS
 
@@ -144,6 +147,7 @@ class Settings:
             _SIZE_LIMIT_BYTES,
         )
         _within("--keep-checkpoints", self.keep_checkpoints, 1, KEEP_CHECKPOINTS_LIMIT)
+        _within("--scrub", self.scrub_bytes, 0, _SIZE_LIMIT_BYTES)
         if self.segment_bytes % SEGMENT_BLOCK_BYTES:
             raise SettingsError(
                 f"--segment-size is {self.segment_bytes} bytes, it must be a multiple of"

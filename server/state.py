@@ -16,6 +16,7 @@ from server.info import REDIS_VERSION, Section, Value, pairs, resident_bytes, sh
 from server.keeper import Keeper
 from server.planner import Schedules
 from server.replay import Progress
+from server.scrub import Scrubber
 from server.settings import Fsync, Settings, jobs_max, refused_at_bytes
 from server.signin import ADDRESSES_MAX, ATTEMPTS_PER_S, Guesses, SignIn
 from server.tls_server import (
@@ -55,6 +56,7 @@ class State:
         schedules: their scheduler.
         keeper: of the log, None while replaying.
         checkpointer: makes checkpoints, None while replaying.
+        scrubber: reads files again, None while replaying.
         term: 0 while replaying.
         loading: whether the log is still replayed.
         sign_in: who may do what.
@@ -75,6 +77,7 @@ class State:
     schedules: Schedules | None = None
     keeper: Keeper | None = None
     checkpointer: Checkpointer | None = None
+    scrubber: Scrubber | None = None
     term: int = 0
     loading: bool = True
     sign_in: SignIn | None = None
@@ -99,7 +102,10 @@ class State:
             "Limits": self._limits(stats, engine),
             "Errorstats": self._errors(),
             "Log": self._log_figures(),
-            "Checkpoint": self.checkpointer.section() if self.checkpointer else {},
+            "Checkpoint": {
+                **(self.checkpointer.section() if self.checkpointer else {}),
+                **(self.scrubber.section() if self.scrubber else {}),
+            },
         }
 
     def _server(self) -> Section:
@@ -120,13 +126,14 @@ class State:
         }
 
     def _health(self) -> str:
-        """Return green; yellow = something is refused or held back; red = the log is stuck."""
+        """Return green; yellow = refused, held back or damaged; red = the log is stuck."""
         stats = self.core.stats()
         if stats["queue_age_ms"] >= stats["queue_red_ms"]:
             return "red"
         full = stats["memory_bytes"] >= refused_at_bytes(self.settings.memory_bytes_max)
         disk_full = self.keeper is not None and self.keeper.disk_full
-        troubled = stats["writes_paused"] or stats["commit_stalled"] or full or disk_full
+        damaged = self.scrubber is not None and self.scrubber.damaged_files > 0
+        troubled = stats["writes_paused"] or stats["commit_stalled"] or full or disk_full or damaged
         return "yellow" if troubled else "green"
 
     def _errors(self) -> Section:

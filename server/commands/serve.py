@@ -101,6 +101,14 @@ Examples:
     help="Generations; 1 takes less disk, and has none to fall back to.",
 )
 @click.option(
+    "--scrub",
+    envvar="WHEELD_SCRUB",
+    default="10M",
+    show_default=True,
+    metavar="SIZE",
+    help="A second: checkpoints and sealed log are read again and verified; 0 = never.",
+)
+@click.option(
     "--dead-max",
     envvar="WHEELD_DEAD_MAX",
     type=int,
@@ -169,6 +177,7 @@ def serve_command(
     segment_size: str,
     checkpoint_after: str,
     keep_checkpoints: int,
+    scrub: str,
     dead_max: int,
     dead_kept: str,
     token_file: Path | None,
@@ -203,6 +212,7 @@ def serve_command(
             segment_bytes=parse_size_bytes(segment_size),
             checkpoint_after_bytes=parse_size_bytes(checkpoint_after),
             keep_checkpoints=keep_checkpoints,
+            scrub_bytes=parse_size_bytes(scrub),
             dead_max=dead_max,
             dead_kept_ms=duration_ms(dead_kept),
             token_file=None if token_file is None else token_file.absolute(),

@@ -9,7 +9,13 @@ from dataclasses import replace
 
 import pytest
 
-from server.checkpoints import HOLDS_MAX, Checkpointer, CheckpointFailedError, Policy
+from server.checkpoints import (
+    HOLDS_MAX,
+    Checkpointer,
+    CheckpointFailedError,
+    Damaged,
+    Policy,
+)
 from tests.ckptkit import write_checkpoint
 from tests.fakes import Lines, StandingClock
 from tests.logkit import DATA, UUID, open_, replayed, start
@@ -330,5 +336,86 @@ def test_a_stop_ends_what_is_made_and_tells_those_who_wait():
                 await one
             assert refused.value.code == "TRYAGAIN"
         assert bench.lines.events == []
+
+    run(test())
+
+
+# ---- what was found damaged ----
+
+
+async def twice_saved(bench):
+    for _ in range(2):
+        bench.core.append()
+        await bench.made.save()
+    return [one.start_lsn for one in bench.log.checkpoints.manifest.checkpoints]
+
+
+def in_force(bench):
+    return [one.start_lsn for one in bench.log.checkpoints.manifest.checkpoints]
+
+
+def test_damage_behind_the_newest_checkpoint_ends_the_older_generation_by_itself():
+    async def test():
+        async with Bench() as bench:
+            assert await twice_saved(bench) == [1, 2]
+            bench.made.heal(Damaged(start_lsn=1))
+            await bench.made.save()
+            assert in_force(bench) == [2]
+            assert bench.lines.events.count("scrub_healed") == 1
+            await until(lambda: bench.snaps() == [f"{2:016x}"])
+            bench.core.append()
+            await bench.made.save()
+            assert in_force(bench) == [2, 3]  # two generations again
+
+    run(test())
+
+
+def test_a_damaged_newest_checkpoint_is_replaced_as_soon_as_anything_has_changed():
+    async def test():
+        async with Bench() as bench:
+            assert await twice_saved(bench) == [1, 2]
+            bench.made.heal(Damaged(start_lsn=2))
+            with pytest.raises(CheckpointFailedError, match="nothing has changed") as caught:
+                await bench.made.save()
+            assert caught.value.code == "TRYAGAIN"
+            assert in_force(bench) == [1, 2]
+            writes = bench.log.checkpoints.manifest.count
+            bench.core.append()
+            bench.clock.now_ns += 60_000_000_000
+            bench.made.moved()
+            await until(lambda: in_force(bench) == [3])
+            assert bench.log.checkpoints.manifest.count == writes + 1
+            assert bench.lines.events.count("scrub_healed") == 1
+            assert bench.core.begun == [1, 2, 3]
+
+    run(test())
+
+
+def test_a_damaged_newest_checkpoint_that_nobody_asks_about_waits_for_the_change_alone():
+    async def test():
+        async with Bench() as bench:
+            await twice_saved(bench)
+            bench.made.heal(Damaged(start_lsn=2))
+            for _ in range(10):
+                await asyncio.sleep(0)
+            bench.core.append()
+            bench.clock.now_ns += 20_000_000
+            bench.made.moved()
+            await until(lambda: in_force(bench) == [3])
+
+    run(test())
+
+
+def test_a_damaged_segment_is_replaced_by_a_checkpoint_without_being_asked():
+    async def test():
+        async with Bench() as bench:
+            bench.core.append(bytes(3000))
+            bench.core.append(bytes(3000))
+            bench.core.append(bytes(3000))
+            assert len(bench.segments()) >= 3
+            bench.made.heal(Damaged(seq=1))
+            await until(lambda: in_force(bench) == [3])
+            assert bench.log.checkpoints.manifest.oldest_seq > 1
+            await until(lambda: "scrub_healed" in bench.lines.events)
 
     run(test())
