@@ -36,6 +36,7 @@ PROTOTYPE = "PyMODINIT_FUNC PyInit__wheeld(void);"
 PUBLIC_HEADERS = [
     "wd.h",
     "wd_io.h",
+    "wd_crc32c.h",
     "wd_frame.h",
     "wd_ckptfile.h",
     "wd_log.h",

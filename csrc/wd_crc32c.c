@@ -9,8 +9,8 @@
  * start.
  */
 #define _GNU_SOURCE
+#include "wd_crc32c.h"
 #include "wd_crc32c_table.h"
-#include "wd_frame.h"
 
 #include <stdatomic.h>
 

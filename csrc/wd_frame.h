@@ -1,11 +1,11 @@
 /* wd_frame.h -- the bytes of the log: frame = one batch = what one commit writes; the header block
- * of a segment; the slot of the durable mark; crc32c. FORMAT.md is the byte-exact page; a test
+ * of a segment; the slot of the durable mark. FORMAT.md is the byte-exact page; a test
  * compares its tables with the *_AT_* constants below.
  */
 #ifndef WD_FRAME_H
 #define WD_FRAME_H
 
-#include "wd_int.h"
+#include "wd_crc32c.h"
 
 /* cffi: begin */
 enum {
@@ -109,11 +109,6 @@ typedef struct {
 } wd_mark_meta;
 
 enum wd_fsync { WD_FSYNC_ALWAYS = 0, WD_FSYNC_INTERVAL = 1, WD_FSYNC_OFF = 2 };
-
-/* crc32c (Castagnoli) of n bytes, continued from crc (0 at the start). SSE4.2, ARMv8 or table. */
-uint32_t wd_crc32c(uint32_t crc, const void *p, size_t n);
-/* Tests and callgrind: 1 = use the table whatever the CPU can do. */
-void wd_crc32c_force_table(int on);
 
 /* Encode / decode and verify a segment header block of WD_SEGMENT_HEADER_BYTES. Decode: WD_OK,
  * WD_ECORRUPT (bad crc or magic), WD_EINVAL (a newer format that this build must not read). */
