@@ -46,13 +46,18 @@ static const uint8_t string_of[TEXTS] = {WD_S_PAYLOAD, WD_S_KEY, WD_S_META, WD_S
 static void drop_texts(wd_engine *e, const wd_record *r, const uint32_t *refs, uint32_t n)
 {
     for (uint32_t i = 0; i < n; i++)
-        wd_arena_drop(e->arena, refs[i], r->text[string_of[i]].n);
+        if (i == T_PAYLOAD)
+            wd_arena_drop_sealed(e->arena, refs[i], r->text[string_of[i]].n);
+        else
+            wd_arena_drop(e->arena, refs[i], r->text[string_of[i]].n);
 }
 
 static int take_texts(wd_engine *e, const wd_record *r, uint32_t *refs)
 {
     for (uint32_t i = 0; i < TEXTS; i++) {
-        int status = wd_arena_put(e->arena, r->text[string_of[i]], &refs[i]);
+        wd_span s = r->text[string_of[i]];
+        int status = i == T_PAYLOAD ? wd_arena_put_sealed(e->arena, s, &refs[i])
+                                    : wd_arena_put(e->arena, s, &refs[i]);
         if (status == WD_OK) continue;
         drop_texts(e, r, refs, i);
         return status;
@@ -158,7 +163,7 @@ static int apply_replaced(wd_engine *e, const wd_record *r)
     if (status != WD_OK) return status;
     wd_unplace(e, slot);
     wd_key_remove(e, slot);
-    wd_arena_drop(e->arena, row->payload, row->payload_len);
+    wd_arena_drop_sealed(e->arena, row->payload, row->payload_len);
     wd_side *b = side_for(e, slot);
     wd_arena_drop(e->arena, b->text, b->text_len); /* of the attempts before */
     b->text = WD_NIL;
@@ -234,6 +239,7 @@ static uint8_t fence_after(int reason)
     case WD_BY_SERVER:
         return WD_FENCE_OPEN;
     case WD_BY_UNSENT:
+    case WD_BY_CORRUPT:
         break;
     }
     return WD_FENCE_CLOSED;

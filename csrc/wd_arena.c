@@ -10,6 +10,8 @@
  */
 #include "wd_arena.h"
 
+#include "wd_crc32c.h"
+
 enum {
     UNIT = 16,
     SMALL_BYTES_MAX = 4096,
@@ -20,6 +22,7 @@ enum {
     CLASSES = SMALL_CLASSES + (LARGE_SHIFT_END - LARGE_SHIFT_MIN) * STEPS,
     DISCARD_BYTES_MIN = 64 * 1024
 };
+_Static_assert(WD_ARENA_BYTES_MAX == 1 << LARGE_SHIFT_END, "the largest class");
 
 struct wd_arena {
     uint8_t *base;
@@ -76,13 +79,10 @@ void wd_arena_expect(wd_arena *a, uint64_t bytes)
     wd_expect(a->base + a->top_bytes, bytes < room ? bytes : room);
 }
 
-int wd_arena_put(wd_arena *a, wd_span s, uint32_t *out_ref)
+/* A block of n > 0 bytes. WD_OK, WD_EFULL. */
+static int take(wd_arena *a, size_t n, uint32_t *out_ref)
 {
-    if (s.n == 0) {
-        *out_ref = WD_NIL;
-        return WD_OK;
-    }
-    uint32_t c = class_of(s.n), ref = a->free[c];
+    uint32_t c = class_of(n), ref = a->free[c];
     uint64_t bytes = class_bytes(c);
     if (ref != WD_NIL) {
         a->free[c] = wd_get_u32(a->base + (uint64_t)ref * UNIT);
@@ -92,8 +92,28 @@ int wd_arena_put(wd_arena *a, wd_span s, uint32_t *out_ref)
         a->top_bytes += bytes;
     }
     a->used_bytes += bytes;
-    memcpy(a->base + (uint64_t)ref * UNIT, s.p, s.n);
     *out_ref = ref;
+    return WD_OK;
+}
+
+int wd_arena_put(wd_arena *a, wd_span s, uint32_t *out_ref)
+{
+    *out_ref = WD_NIL;
+    if (s.n == 0) return WD_OK;
+    int status = take(a, s.n, out_ref);
+    if (status == WD_OK) memcpy(a->base + (uint64_t)*out_ref * UNIT, s.p, s.n);
+    return status;
+}
+
+int wd_arena_put_sealed(wd_arena *a, wd_span s, uint32_t *out_ref)
+{
+    *out_ref = WD_NIL;
+    if (s.n == 0) return WD_OK;
+    int status = take(a, s.n + WD_SEAL_BYTES, out_ref);
+    if (status != WD_OK) return status;
+    uint8_t *p = a->base + (uint64_t)*out_ref * UNIT;
+    memcpy(p, s.p, s.n);
+    wd_put_u32(p + s.n, wd_crc32c(0, s.p, s.n)); /* of what came, not of the copy */
     return WD_OK;
 }
 
@@ -111,6 +131,18 @@ void wd_arena_drop(wd_arena *a, uint32_t ref, size_t n)
     a->used_bytes -= bytes;
 }
 
+void wd_arena_drop_sealed(wd_arena *a, uint32_t ref, size_t n)
+{
+    wd_arena_drop(a, ref, n + WD_SEAL_BYTES);
+}
+
+int wd_arena_is_intact(const wd_arena *a, uint32_t ref, size_t n)
+{
+    if (ref == WD_NIL) return n == 0;
+    const uint8_t *p = wd_arena_at(a, ref);
+    return wd_crc32c(0, p, n) == wd_get_u32(p + n);
+}
+
 const uint8_t *wd_arena_at(const wd_arena *a, uint32_t ref)
 {
     if (ref == WD_NIL) return NULL;
@@ -121,6 +153,11 @@ const uint8_t *wd_arena_at(const wd_arena *a, uint32_t ref)
 uint64_t wd_arena_block_bytes(size_t n)
 {
     return n == 0 ? 0 : class_bytes(class_of(n));
+}
+
+uint64_t wd_arena_sealed_bytes(size_t n)
+{
+    return n == 0 ? 0 : class_bytes(class_of(n + WD_SEAL_BYTES));
 }
 
 uint64_t wd_arena_used(const wd_arena *a)

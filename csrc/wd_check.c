@@ -16,6 +16,7 @@
  * 12. a live fence is the row's newest grant and not newer than the log
  * 13. names, policies and the PUT table hold together
  * 14. the open batch and the queue number their records without a gap up to the log's lsn
+ * 15. each payload is what its record or image said
  *
  * Between a loaded checkpoint's S0 and S1 the state is a mixture, of which nothing is claimed.
  */
@@ -41,7 +42,7 @@ static uint64_t side_bytes(const wd_side *b, const wd_run *run)
     return run ? n + wd_arena_block_bytes(run->worker_len) : n;
 }
 
-/* Invariants 2, 5, 7, 12 of one row; 0 or the number. */
+/* Invariants 2, 5, 7, 12, 15 of one row; 0 or the number. */
 static int check_row(walk *w, uint32_t slot)
 {
     const wd_engine *e = w->e;
@@ -59,7 +60,8 @@ static int check_row(walk *w, uint32_t slot)
         w->rel_armed++;
     else if (armed)
         w->wall_armed++;
-    w->arena_bytes += wd_arena_block_bytes(row->payload_len);
+    w->arena_bytes += wd_arena_sealed_bytes(row->payload_len);
+    if (!wd_payload_is_intact(e, slot)) return 15;
     if (row->state == WD_LEASED && (!run || run->fence != WD_FENCE_LIVE)) return 12;
     if (run && row->state != WD_LEASED && run->fence == WD_FENCE_LIVE && row->state < WD_DEAD)
         return 12;

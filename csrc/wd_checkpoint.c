@@ -82,7 +82,7 @@ static void close_chunk(wd_checkpoint *k)
     k->chunk = (wd_chunk_meta){0};
 }
 
-enum room { ROOM, WAIT, NO_MEMORY };
+enum room { ROOM, WAIT, NO_MEMORY, CORRUPT };
 
 /* Room for the image of thing `first` of this kind, n bytes, in a chunk of its kind whose last
  * thing was the one before it. */
@@ -161,6 +161,11 @@ static enum room write_row(wd_checkpoint *k)
     }
     enum room room = make_room(k, WD_CHUNK_ROWS, k->slot, wd_image_row_bytes(k->e, k->slot));
     if (room != ROOM) return room;
+    /* A payload that changed in memory must not replace the true one, which is on the disk. */
+    if (k->e->rows[k->slot].state != WD_FREE && !wd_payload_is_intact(k->e, k->slot)) {
+        k->f.corrupt_id = wd_job_id(k->e->slab, k->slot);
+        return CORRUPT;
+    }
     put(k, wd_image_row_put(k->e, k->slot, place_of(k)));
     k->f.jobs += k->e->rows[k->slot].state != WD_FREE;
     k->slot++;
@@ -280,6 +285,7 @@ static int slice_by_number(wd_checkpoint *k)
     for (uint32_t i = 0; i < k->slice_things && room == ROOM; i++)
         room = write_thing(k);
     k->f.no_memory |= room == NO_MEMORY;
+    k->f.corrupt |= room == CORRUPT;
     return room == ROOM && !k->f.over;
 }
 
@@ -292,6 +298,7 @@ static int slice_by_time(wd_checkpoint *k)
         room = write_thing(k);
     while (room == ROOM && !time_is_up(k, &t));
     k->f.no_memory |= room == NO_MEMORY;
+    k->f.corrupt |= room == CORRUPT;
     uint64_t took_ns = wd_clock_mono_ns() - start_ns;
     if (took_ns > k->f.slice_ns_max) k->f.slice_ns_max = took_ns;
     cpu_ns = wd_clock_thread_ns() - cpu_ns;

@@ -21,6 +21,8 @@ typedef struct {
     uint64_t slice_cpu_ns_max, scan_ns; /* the longest one, all of them */
     int over;                           /* all is with the writer */
     int no_memory;                      /* a thing did not find memory: the checkpoint has failed */
+    int corrupt;                        /* a payload changed in memory: the checkpoint has failed */
+    uint64_t corrupt_id;                /* its job */
 } wd_checkpoint_figures;
 
 typedef struct wd_checkpoint wd_checkpoint;

@@ -142,6 +142,9 @@ void wd_core_engine_figures(const wd_core *c, wd_engine_figures *out)
                                .ring_dropped = s.ring_dropped,
                                .once_dropped = s.once_dropped,
                                .texts_dropped = s.texts_dropped,
+                               .payload_corrupt = s.payload_corrupt,
+                               .corrupt_id = s.corrupt_id,
+                               .corrupt_handler = s.corrupt_handler,
                                .ended_count = s.ended_count,
                                .once_count = s.once_count,
                                .owned_ended_count = s.owned_ended_count,
@@ -154,6 +157,16 @@ void wd_core_engine_figures(const wd_core *c, wd_engine_figures *out)
                                .jobs_ready = wd_engine_count(e, WD_READY),
                                .jobs_leased = wd_engine_count(e, WD_LEASED),
                                .jobs_dead = wd_engine_count(e, WD_DEAD)};
+}
+
+int wd_core_handler_name(const wd_core *c, uint32_t number, const uint8_t **out_name, size_t *out_n)
+{
+    const wd_names *names = wd_engine_names(c->engine);
+    if (number >= wd_handlers_count(names)) return WD_EGONE;
+    wd_span name = wd_handler_name(names, number);
+    *out_name = name.p;
+    *out_n = name.n;
+    return WD_OK;
 }
 
 int wd_core_when(const uint8_t *text, size_t n, int64_t *out_ms)

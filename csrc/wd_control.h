@@ -77,11 +77,17 @@ typedef struct {
     uint64_t clock_steps, suspends;
     uint64_t created, fired, leased, acked, failed, timed_out, lost, released, unsent, cancelled;
     uint64_t expired, died, dead_dropped, ring_dropped, once_dropped, texts_dropped;
+    uint64_t payload_corrupt; /* grants that found one changed in memory; the newest one's job: */
+    uint64_t corrupt_id, corrupt_handler;
     uint64_t ended_count, once_count, owned_ended_count, expiring_count, handlers_count,
         table_count, policies_count;
     uint64_t jobs_scheduled, jobs_held, jobs_ready, jobs_leased, jobs_dead;
 } wd_engine_figures;
 void wd_core_engine_figures(const wd_core *c, wd_engine_figures *out);
+
+/* The name of a handler by its number. WD_OK; WD_EGONE: there is none. */
+int wd_core_handler_name(const wd_core *c, uint32_t number, const uint8_t **out_name,
+                         size_t *out_n);
 
 /* One `when` of the protocol, for commands that Python reads. 0: *out_ms is unix time, 1: from now;
  * negative: -enum wd_when_error, nothing written. */

@@ -36,7 +36,8 @@ enum wd_reason {
     WD_BY_RELEASE = 4,
     WD_BY_UNSENT = 5, /* the grant never reached the worker whole */
     WD_BY_SERVER = 6, /* lived through a restart and was never heard of again */
-    WD_BY_DEAD = 7    /* FAIL ... DEAD */
+    WD_BY_DEAD = 7,   /* FAIL ... DEAD */
+    WD_BY_CORRUPT = 8 /* its payload changed in memory: it was given to nobody */
 };
 
 /* A receipt: which grant of which job. Text: "id.term.lsn". */
@@ -270,6 +271,8 @@ typedef struct {
     uint64_t clock_steps, suspends;
     uint64_t created, fired, leased, acked, failed, timed_out, lost, released, unsent, cancelled,
         expired, died, dead_dropped, ring_dropped, once_dropped, texts_dropped;
+    uint64_t payload_corrupt, corrupt_id; /* found at a grant; the newest one's job, 0 = none */
+    uint32_t corrupt_handler;
     uint64_t ended_count, once_count, dead_count, owned_ended_count, expiring_count;
 } wd_engine_stats;
 void wd_engine_stats_get(const wd_engine *e, wd_engine_stats *out);

@@ -11,7 +11,6 @@
 #include "wd_image.h"
 
 enum { GEN_BITS = 25, STATE_SHIFT = 25, REL_SHIFT = 29, MARKED_SHIFT = 30, SIDE_SHIFT = 31 };
-enum { BLOCK_BYTES_MAX = 2 << 20 }; /* of the arena */
 
 /* ---- a reader that cannot overrun ---- */
 
@@ -153,7 +152,7 @@ size_t wd_image_row_put(const wd_engine *e, uint32_t slot, uint8_t *p)
 
 static int load_text(wd_engine *e, wd_span s, uint32_t *out_ref)
 {
-    WD_ASSERT(s.n <= BLOCK_BYTES_MAX);
+    WD_ASSERT(s.n <= WD_ARENA_BYTES_MAX);
     return wd_arena_put(e->arena, s, out_ref);
 }
 
@@ -300,10 +299,10 @@ static int load_used(wd_engine *e, uint32_t slot, cursor *c, uint64_t *out_lsn)
     if (row->handler >= wd_handlers_count(e->names) || row->policy >= wd_policies_count(e->names))
         return WD_ECORRUPT;
     wd_span payload = take_bytes(c, payload_bytes);
-    if (c->short_of || payload.n > BLOCK_BYTES_MAX) return WD_ECORRUPT;
+    if (c->short_of || payload.n > WD_SEALED_BYTES_MAX) return WD_ECORRUPT;
     int status =
         wd_ready_reserve(&wd_handler_at(e->names, row->handler)->ready, (uint8_t)row->priority);
-    if (status == WD_OK) status = wd_arena_put(e->arena, payload, &row->payload);
+    if (status == WD_OK) status = wd_arena_put_sealed(e->arena, payload, &row->payload);
     if (status == WD_OK) row->payload_len = payload_bytes & 0xffffff;
     if (status == WD_OK && head >> SIDE_SHIFT) status = load_side(e, slot, c, &ended_lsn);
     if (status != WD_OK) return status;
@@ -397,7 +396,7 @@ int wd_image_entry_load(wd_engine *e, wd_span s, size_t *out_bytes)
     uint16_t key_bytes = wd_get_u16(p + 4);
     wd_span key = take_bytes(&c, key_bytes), blob = take_bytes(&c, blob_bytes);
     if (c.short_of || key_bytes == 0 || key_bytes > WD_TABLE_KEY_BYTES_MAX ||
-        blob_bytes > BLOCK_BYTES_MAX)
+        blob_bytes > WD_ARENA_BYTES_MAX)
         return WD_ECORRUPT;
     /* The same key twice: it went, and came again under a higher number, while the table was
      * written. The later image is the newer one. */

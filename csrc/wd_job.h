@@ -26,7 +26,7 @@ typedef struct {
     uint32_t where;           /* the wheel's back-pointer; WD_NIL = on no wheel */
     uint32_t next,
         prev;         /* ready: FIFO links; free: next free row; leased, dead, ended: list links */
-    uint32_t payload; /* arena reference, WD_NIL when payload_len == 0 */
+    uint32_t payload; /* arena reference of a sealed block, WD_NIL when payload_len == 0 */
     uint32_t payload_len : 24;
     uint32_t priority : 8; /* 0 first */
     uint32_t gen : 25;     /* generation of the slot: makes ids unique */

@@ -7,6 +7,11 @@
 
 enum { CACHE_LINE_BYTES = 64 };
 
+/* What the dead list says of a job whose payload changed in memory; an operator reads it. */
+#define CORRUPT_TEXT                                                                               \
+    "the payload changed in memory, and was given to nobody: restart the server, which reads it "  \
+    "from the disk again, then requeue the job"
+
 /* ---- LEASE ---- */
 
 static int has_room(const wd_handler *h)
@@ -84,7 +89,7 @@ static uint32_t next_handler(const wd_engine *e, const wd_lease_ask *ask, uint64
     return best;
 }
 
-uint32_t wd_engine_lease(wd_engine *e, const wd_lease_ask *ask, uint32_t *out_slots)
+static uint32_t grant_some(wd_engine *e, const wd_lease_ask *ask, uint32_t *out_slots)
 {
     uint32_t got = 0, unserved;
     uint64_t payload_bytes = 0, since = e->turn;
@@ -211,6 +216,36 @@ static int die(wd_engine *e, uint32_t slot, const wd_record *retry, wd_span text
     if (wd_log_record(e, &r) != WD_OK) return WD_A_NO_ROOM;
     e->stats.died++;
     return WD_A_DEAD;
+}
+
+/* Of the grants just made, keep those whose payload is what was scheduled; the others are dead
+ * before anybody heard of them. Behind all grants, so that the payloads have come into the cache.
+ * Without memory for the record it stays leased to nobody, and is looked at again when that runs
+ * out. */
+static uint32_t keep_intact(wd_engine *e, uint32_t *slots, uint32_t n)
+{
+    uint32_t kept = 0;
+    for (uint32_t i = 0; i < n; i++) {
+        uint32_t slot = slots[i];
+        if (wd_payload_is_intact(e, slot)) {
+            slots[kept++] = slot;
+            continue;
+        }
+        e->stats.payload_corrupt++;
+        e->stats.corrupt_id = wd_job_id(e->slab, slot);
+        e->stats.corrupt_handler = e->rows[slot].handler;
+        wd_record r = attempt_record(e, slot, WD_R_DIED, WD_BY_CORRUPT);
+        (void)die(e, slot, &r, WD_SPAN(CORRUPT_TEXT));
+    }
+    return kept;
+}
+
+uint32_t wd_engine_lease(wd_engine *e, const wd_lease_ask *ask, uint32_t *out_slots)
+{
+    for (;;) { /* ends: what is not kept is not ready any more, and the batch grows by it */
+        uint32_t n = grant_some(e, ask, out_slots), kept = keep_intact(e, out_slots, n);
+        if (kept > 0 || n == 0 || wd_engine_open_bytes(e) >= WD_BATCH_CLOSE_BYTES) return kept;
+    }
 }
 
 /* Back to scheduled after delay_ms on the rel axis. */

@@ -325,7 +325,7 @@ void wd_job_free(wd_engine *e, uint32_t slot)
     wd_job *row = &e->rows[slot];
     WD_ASSERT(row->where == WD_NIL && !row->heaped);
     wd_key_remove(e, slot);
-    wd_arena_drop(e->arena, row->payload, row->payload_len);
+    wd_arena_drop_sealed(e->arena, row->payload, row->payload_len);
     if (row->side != WD_NIL) side_free(e, row->side);
     row->side = WD_NIL;
     uncount(e, wd_handler_at(e->names, row->handler), row->state);

@@ -72,6 +72,12 @@ static void look(const wd_core *c, wd_save *s)
         s->last.error = ENOMEM;
         memcpy(s->last.call, "memory", sizeof "memory");
     }
+    if (f.corrupt) {
+        s->last.phase = WD_CHECKPOINT_FAILED;
+        s->last.error = 0;
+        s->last.corrupt_id = f.corrupt_id;
+        memcpy(s->last.call, "payload", sizeof "payload");
+    }
 }
 
 /* Let the parts go; a file that is not whole goes with them. */

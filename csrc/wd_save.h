@@ -47,7 +47,9 @@ typedef struct {
     int error;     /* FAILED: errno; 0 with call "verify": what was read back is not what was
                       written, and verdict says how */
     int verdict;   /* enum wd_ckpt_stop */
-    char call[16]; /* FAILED: the call that failed */
+    char call[16]; /* FAILED: the call that failed; "payload": that of job corrupt_id changed in
+                      memory, error 0 */
+    uint64_t corrupt_id;
 } wd_checkpoint_state;
 
 /* Begin one. io must outlive it. WD_OK; WD_EAGAIN: one is under way; WD_EINVAL: not started yet,

@@ -79,6 +79,13 @@ static inline wd_span wd_text(const wd_engine *e, uint32_t ref, size_t n)
     return (wd_span){wd_arena_at(e->arena, ref), ref == WD_NIL ? 0 : n};
 }
 
+/* Is the payload what the record or the image said, or has it changed in memory since? O(its
+ * length). */
+static inline int wd_payload_is_intact(const wd_engine *e, uint32_t slot)
+{
+    return wd_arena_is_intact(e->arena, e->rows[slot].payload, e->rows[slot].payload_len);
+}
+
 static inline wd_hash128 wd_key_hash(const wd_engine *e, wd_span key)
 {
     return wd_siphash(e->options.hash_key, key);

@@ -30,6 +30,8 @@ const char *wd_reason_name(int reason)
         return "server_restarted";
     case WD_BY_DEAD:
         return "rejected";
+    case WD_BY_CORRUPT:
+        return "corrupt";
     }
     return "none";
 }

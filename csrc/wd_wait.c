@@ -375,8 +375,9 @@ void wd_commands_serve(wd_commands *c)
     for (uint32_t handler = wd_engine_next_dirty(c->e); handler != WD_NIL;
          handler = wd_engine_next_dirty(c->e)) {
         int blocked = 0;
-        while (c->heap_count && gives && wd_engine_has_work(c->e, handler) &&
-               serve_one(c, handler, &blocked)) {
+        int served = 1;
+        while (c->heap_count && gives && served && wd_engine_has_work(c->e, handler)) {
+            served = serve_one(c, handler, &blocked);
             /* Each grant is a command's worth of records: batches may end between two. */
             if (wd_engine_open_bytes(c->e) >= WD_BATCH_CLOSE_BYTES) wd_engine_close_batch(c->e);
         }

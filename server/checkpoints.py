@@ -474,8 +474,7 @@ class Checkpointer:
                 return state
             if state.phase == CheckpointPhase.FAILED:
                 self._core.checkpoint_abort()
-                why = os.strerror(state.error) if state.error else "it reads back differently"
-                raise self._failed(f"{state.call}: {why}")
+                raise self._failed(_why_failed(state))
             if self._end.is_set() or state.phase == CheckpointPhase.IDLE:
                 raise CheckpointFailedError("TRYAGAIN", "the server stops")
             with contextlib.suppress(TimeoutError):
@@ -530,3 +529,14 @@ class Checkpointer:
             self._figures.last_error = str(error)
             self._log.error("checkpoint_files_failed", error=str(error))
             return None
+
+
+def _why_failed(state: CheckpointState) -> str:
+    """Return why the core gave a checkpoint up, for people."""
+    if state.call == "payload":
+        return (
+            f"the payload of job {state.corrupt_id} changed in memory (bad RAM?): restart, which"
+            " reads it from the disk again"
+        )
+    why = os.strerror(state.error) if state.error else "it reads back differently"
+    return f"{state.call}: {why}"

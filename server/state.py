@@ -133,7 +133,9 @@ class State:
         full = stats["memory_bytes"] >= refused_at_bytes(self.settings.memory_bytes_max)
         disk_full = self.keeper is not None and self.keeper.disk_full
         damaged = self.scrubber is not None and self.scrubber.damaged_files > 0
-        troubled = stats["writes_paused"] or stats["commit_stalled"] or full or disk_full or damaged
+        corrupt = self.core.engine_figures()["payload_corrupt"]
+        refused = stats["writes_paused"] or stats["commit_stalled"] or full or disk_full
+        troubled = refused or damaged or corrupt
         return "yellow" if troubled else "green"
 
     def _errors(self) -> Section:
@@ -223,6 +225,7 @@ class State:
             "jobs_cancelled_total": engine["cancelled"],
             "jobs_expired_total": engine["expired"],
             "jobs_died_total": engine["died"],
+            "payload_corrupt": engine["payload_corrupt"],
         }
 
     def clocks(self, engine: Figures | None = None) -> dict[str, int]:
@@ -261,6 +264,11 @@ class State:
             memory_bytes=stats["memory_bytes"],
             dead_dropped=engine["dead_dropped"],
             ended_dropped=engine["ring_dropped"] + engine["once_dropped"],
+            payload_corrupt=engine["payload_corrupt"],
+            corrupt_job=engine["corrupt_id"],
+            corrupt_handler=self.core.handler_name(engine["corrupt_handler"])
+            if engine["payload_corrupt"]
+            else "",
         )
 
     def log_moved(self) -> None:

@@ -35,6 +35,9 @@ class Seen:
         memory_bytes: in use.
         dead_dropped: dead jobs forgotten because the list was full or they were too old.
         ended_dropped: ended jobs and ONCE tokens forgotten before their time.
+        payload_corrupt: grants that found a payload changed in memory.
+        corrupt_job: the job of the newest of these, and
+        corrupt_handler: its handler.
     """
 
     foreign: int = 0
@@ -50,6 +53,9 @@ class Seen:
     memory_bytes: int = 0
     dead_dropped: int = 0
     ended_dropped: int = 0
+    payload_corrupt: int = 0
+    corrupt_job: int = 0
+    corrupt_handler: str = ""
 
 
 class Source(Protocol):
@@ -117,6 +123,16 @@ class Watch:
                 "memory_of_ended_jobs_cut",
                 entries=new,
                 hint="more jobs end than are remembered for an hour: late receipts get UNKNOWN",
+            )
+        if new := now.payload_corrupt - self._last.payload_corrupt:
+            self._log.error(
+                "payload_corrupted",
+                jobs=new,
+                job=str(now.corrupt_job),
+                handler=now.corrupt_handler,
+                hint="payloads changed in memory (bad RAM?) and were given to nobody; DEAD lists"
+                " the jobs with the reason corrupt: restart, which reads them from the disk again,"
+                " then `wheeld jobs requeue`",
             )
         self._look_at_clocks(now)
         self._look_at_load(now)

@@ -240,6 +240,15 @@ static int break_batches(wd_engine *e, const char *what)
     return 1;
 }
 
+/* Of the row in slot 0, whatever its state; done twice, it is as it was. */
+static int break_payload(wd_engine *e, const char *what)
+{
+    if (!IS("a payload that changed")) return 0;
+    WD_ASSERT(e->rows[0].payload != WD_NIL);
+    *(uint8_t *)(uintptr_t)wd_arena_at(e->arena, e->rows[0].payload) ^= 1;
+    return 1;
+}
+
 /* 1: done; 0: there is no such break. "" queues the open batch, for those of batches. */
 int wd_break(wd_core *c, const char *what)
 {
@@ -248,8 +257,8 @@ int wd_break(wd_core *c, const char *what)
         wd_engine_close_batch(e);
         return 1;
     }
-    return break_row(e, what) || break_run(e, what) || break_counts(e, what) ||
-           break_ready(e, what) || break_lists(e, what) ||
+    return break_payload(e, what) || break_row(e, what) || break_run(e, what) ||
+           break_counts(e, what) || break_ready(e, what) || break_lists(e, what) ||
            (e->queue_first && break_batches(e, what)) || wd_break_wheel(e->rel_wheel, what);
 }
 

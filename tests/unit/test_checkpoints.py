@@ -67,6 +67,7 @@ class StandIn:
         self.let_go = asyncio.Event()
         self.let_go.set()
         self.refuses = self.fails = False
+        self.failure = replace(IDLE, phase=CheckpointPhase.FAILED, error=28, call="pwrite")
 
     def lsn(self):
         return self.done_lsn
@@ -94,7 +95,7 @@ class StandIn:
             crc=made.digest,
         )
         if self.fails:
-            self.state = replace(IDLE, phase=CheckpointPhase.FAILED, error=28, call="pwrite")
+            self.state = self.failure
 
     def checkpoint_state(self):
         if self.let_go.is_set():
@@ -216,6 +217,21 @@ def test_a_failed_one_is_told_and_tried_again_in_a_minute_and_the_log_is_left_al
             assert (await bench.made.save()).start_lsn == 2
             assert bench.made.section()["checkpoint_alarm"] == ""
             assert bench.lines.events == ["checkpoint_failed", "checkpoint_made"]
+
+    run(test())
+
+
+def test_a_payload_that_changed_in_memory_is_told_with_its_job_and_what_to_do():
+    async def test():
+        async with Bench() as bench:
+            bench.core.fails = True
+            failed = CheckpointPhase.FAILED
+            bench.core.failure = replace(IDLE, phase=failed, call="payload", corrupt_id=77)
+            bench.core.append()
+            with pytest.raises(CheckpointFailedError, match="payload of job 77 changed in memory"):
+                await bench.made.save()
+            assert "restart" in bench.made.section()["checkpoint_last_error"]
+            assert bench.lines.events == ["checkpoint_failed"]
 
     run(test())
 

@@ -15,6 +15,7 @@ from wheel.errors import CoreMemoryError
 LIMITS = {"ended_max": narrow.MOST, "once_max": narrow.MOST, "jobs_max": 5000}
 UNIT = 16  # bytes of the arena that a text takes at least
 BLOCK = 4096
+SEAL = 4  # bytes of checksum behind a payload
 RING_BLOCK = 8192  # entries of a ring whose pages are given back together
 FULL = b"-OOM"
 NO_ROOM = "no room left"
@@ -228,8 +229,8 @@ def test_a_start_that_has_less_room_than_the_log_needs_is_refused_at_any_record(
     for units in range(UNITS):
         with fresh_core() as core:
             rest = narrow.ARENA_BYTES - UNIT * (units + 1) - 15 * BLOCK  # 1: the name of h
-            fillers = [new(10 + n, payload=b"x" * BLOCK) for n in range(15)]
-            replay(core, HANDLER, POLICY, *fillers, new(9, payload=b"x" * rest))
+            fillers = [new(10 + n, payload=b"x" * (BLOCK - SEAL)) for n in range(15)]
+            replay(core, HANDLER, POLICY, *fillers, new(9, payload=b"x" * (rest - SEAL)))
             refused = (number for number, record in enumerate(HISTORY) if refuses(core, record))
             refused_at.append(next(refused, None))
     found = [number for number in refused_at if number is not None]
@@ -243,8 +244,8 @@ def test_a_replaced_job_that_does_not_fit_any_more_stands_as_it_was():
     with fresh_core() as core:
         replay(core, HANDLER, POLICY, new(0, key=b"key", payload=b"p"))
         rest = narrow.ARENA_BYTES - UNIT * 4 - 15 * BLOCK
-        fillers = [new(10 + n, payload=b"x" * BLOCK) for n in range(15)]
-        replay(core, *fillers, new(9, payload=b"x" * rest))
+        fillers = [new(10 + n, payload=b"x" * (BLOCK - SEAL)) for n in range(15)]
+        replay(core, *fillers, new(9, payload=b"x" * (rest - SEAL)))
         again = new(0, key=b"key", payload=b"q", meta=b"m")
         assert refuses(core, Record(**{**fields(again), "kind": Kind.REPLACED}))
 
@@ -310,7 +311,7 @@ def test_a_checkpoint_with_more_texts_than_there_is_room_for_is_refused_at_any_o
         saved = Saved(jobs_max=5000)
         rest = narrow.ARENA_BYTES - UNIT * units - 15 * BLOCK
         for size in (*([BLOCK] * 15), rest):
-            saved.conn.ask(f"SCHEDULE h +1h {'x' * size}")
+            saved.conn.ask(f"SCHEDULE h +1h {'x' * (size - SEAL)}")
         saved.fill_anywhere()
         outcomes.append(load(saved.save()))
     assert outcomes == sorted(outcomes)

@@ -58,6 +58,17 @@ def test_what_outsiders_cause_is_one_line_a_minute_with_the_count(watched, count
     assert watched.look() == [event, event]
 
 
+def test_a_payload_that_changed_in_memory_is_told_with_its_job_and_what_to_do(watched):
+    changes = {"payload_corrupt": 2, "corrupt_job": 4294967297, "corrupt_handler": "mail"}
+    assert watched.look(**changes) == ["payload_corrupted"]
+    line = watched.lines.all[0]
+    assert (line["jobs"], line["job"], line["handler"]) == (2, "4294967297", "mail")
+    assert "restart" in line["hint"]
+    assert "jobs requeue" in line["hint"]
+    assert watched.look() == ["payload_corrupted"]
+    assert watched.look(payload_corrupt=3) == ["payload_corrupted"] * 2
+
+
 def test_clock_that_is_held_is_said_when_it_starts_and_when_it_ends(watched):
     watched.look(held_ms=1_000)
     assert watched.look(held_ms=1_001) == ["clock_held"]

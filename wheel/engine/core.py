@@ -440,6 +440,11 @@ class Core(ControlPlane):
         lib.wd_core_engine_figures(self._core, self._engine)
         return _numbers(self._engine)
 
+    def handler_name(self, number: int) -> str:
+        """Return the name of a handler by its number; it must exist."""
+        _need(lib.wd_core_handler_name(self._core, number, self._bytes, self._size), "a handler")
+        return bytes(ffi.buffer(self._bytes[0], self._size[0])).decode("utf-8", "replace")
+
     def accept_clock(self) -> None:
         """Set the wall wheel's logical now to the wall clock (CLOCK ACCEPT); a record."""
         _need(lib.wd_core_accept_clock(self._core), "accepting the clock")

@@ -142,8 +142,9 @@ class CheckpointState:
         end_lsn: S1, the log must be durable up to it; 0 = the scan goes on.
         crc: of the chunks' crcs, as in the file's last chunk.
         took_ns: from its start to its end, or to now.
-        error: errno of the call that failed; 0 with call "verify".
+        error: errno of the call that failed; 0 with calls "verify" and "payload".
         verdict: how what was read back differs (``wal.frame.CheckpointStop``).
+        corrupt_id: with call "payload", the job whose payload changed in memory.
     """
 
     phase: int
@@ -166,6 +167,7 @@ class CheckpointState:
     error: int
     verdict: int
     call: str
+    corrupt_id: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -40,7 +40,7 @@ _OUTCOMES: Final = {
 }
 _DIED: Final = {
     1: "failed", 2: "timed_out", 3: "worker_lost", 4: "released", 5: "not_delivered",
-    6: "server_restarted", 7: "failed",
+    6: "server_restarted", 7: "failed", 8: "corrupt",
 }  # fmt: skip
 
 
