@@ -45,11 +45,12 @@ static const uint8_t string_of[TEXTS] = {WD_S_PAYLOAD, WD_S_KEY, WD_S_META, WD_S
 
 static void drop_texts(wd_engine *e, const wd_record *r, const uint32_t *refs, uint32_t n)
 {
-    for (uint32_t i = 0; i < n; i++)
+    for (uint32_t i = 0; i < n; i++) {
         if (i == T_PAYLOAD)
             wd_arena_drop_sealed(e->arena, refs[i], r->text[string_of[i]].n);
         else
             wd_arena_drop(e->arena, refs[i], r->text[string_of[i]].n);
+    }
 }
 
 static int take_texts(wd_engine *e, const wd_record *r, uint32_t *refs)
