@@ -285,6 +285,21 @@ def is_folder(disk: Disk, path: str) -> bool:
     return True
 
 
+def empty_mark(uuid: bytes) -> Mark:
+    """Return the MARK of a store that nothing was written to: older than any other."""
+    return Mark(
+        count=0,
+        lsn=0,
+        seq=0,
+        offset=0,
+        term=0,
+        wall_ms=0,
+        frame_crc=0,
+        clean=False,
+        uuid=uuid,
+    )
+
+
 def _create(disk: Disk, path: str, ident: Ident) -> None:
     """Make all that a store has in an empty data directory, IDENT last, behind all else.
 
@@ -298,18 +313,7 @@ def _create(disk: Disk, path: str, ident: Ident) -> None:
     for folder in ("wal", "snap"):
         if folder not in names:
             disk.make_folder(f"{path}/{folder}")
-    first = Mark(
-        count=0,
-        lsn=0,
-        seq=0,
-        offset=0,
-        term=0,
-        wall_ms=0,
-        frame_crc=0,
-        clean=False,
-        uuid=ident.uuid,
-    )
-    _write_file(disk, f"{path}/MARK", _ring(first))
+    _write_file(disk, f"{path}/MARK", _ring(empty_mark(ident.uuid)))
     manifest = Manifest(uuid=ident.uuid, wall_ms=ident.created_wall_ms)
     _write_file(disk, f"{path}/MANIFEST", encode_manifest(manifest))
     disk.dirsync(path)

@@ -26,6 +26,7 @@ from wal.directory import (
     MarkState,
     decode_ident,
     decode_marks,
+    empty_mark,
     read_directory,
     read_file,
 )
@@ -185,19 +186,8 @@ class _Rebuild:
 
     def _mark(self, uuid: bytes) -> MarkState:
         """Return the newest slot that verifies, a lower bound, or one that says nothing."""
-        nothing = Mark(
-            count=0,
-            lsn=0,
-            seq=0,
-            offset=0,
-            term=0,
-            wall_ms=0,
-            frame_crc=0,
-            clean=False,
-            uuid=uuid,
-        )
         own = (mark for mark in self._slots if mark.uuid == uuid)
-        newest = max(own, key=lambda mark: mark.count, default=nothing)
+        newest = max(own, key=lambda mark: mark.count, default=empty_mark(uuid))
         return MarkState(newest=replace(newest, clean=False), damaged_slots=MARK_SLOTS)
 
     # ---- MANIFEST ----
