@@ -9,12 +9,13 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 SEEDS = 60
+RUN_S_MAX = 600  # against a hang; every mutant is compiled and run
 SMALL_CHUNKS = "-DWD_CHUNK_CAP=8"
 PRODUCT_CHUNKS = "-DWD_CHUNK_CAP=64"
 
 
 def run(command: list[str]) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=RUN_S_MAX)
 
 
 def build_check_wheel(target: Path, *flags: str) -> Path:
