@@ -125,6 +125,26 @@ def test_while_syncs_are_quick_the_loop_does_them_for_a_herd_too(tmp_path: Path)
     live.close()
 
 
+def test_what_does_not_fit_into_one_frame_is_confirmed_without_another_wake_up(
+    tmp_path: Path,
+) -> None:
+    """However quick the syncs are: after one by the loop nobody would look at the next frame."""
+    live = Live(tmp_path, Commit.THREAD, Sync.ALWAYS, own_sync_us=1_000_000)
+    clients = [live.connect() for _ in range(24)]
+    for client in clients:
+        live.ask(client, b"PING\r\n")
+    for client in clients:
+        client.sendall(b"SCHEDULE mail +1h %b\r\n" % (b"x" * 60_000))
+    waiting = set(clients)
+    while waiting:
+        woken, _, _ = select.select([live.core.fileno(), *waiting], [], [], PATIENCE_S)
+        assert woken, f"{len(waiting)} calls are forgotten"
+        live.core.poll(0)
+        waiting -= {client for client in waiting if client in woken and client.recv(100)}
+    assert live.core.figure(FigureKind.BATCH_RECORDS).count > 2
+    live.close()
+
+
 def test_the_loop_syncs_by_itself_only_when_it_keeps_nobody_by_that(tmp_path: Path) -> None:
     """A sync may turn out to be slow, and nobody knows before."""
     live = Live(tmp_path, Commit.THREAD, Sync.ALWAYS, own_sync_us=1_000_000)
