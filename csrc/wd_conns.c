@@ -141,7 +141,9 @@ void wd_conns_close(wd_conns *s, wd_conn *c)
     for (int list = 0; list < WD_LISTS; list++)
         wd_conns_drop(s, list, c);
     WD_ASSERT(c->lists == 0);
+    uint64_t lsn = wd_engine_lsn(s->runner.engine);
     wd_session_close(s->runner.commands, &c->session, c->sent);
+    s->unsettled |= wd_engine_lsn(s->runner.engine) > lsn; /* its jobs are others' now */
     wd_engine_add_memory(s->runner.engine, -(int64_t)c->accounted);
     wd_conn_free_buffers(c);
     WD_ASSERT(s->fed_count >= c->fed);
@@ -254,6 +256,7 @@ static void serve_waiting(wd_conns *s)
 int wd_conns_settle(wd_conns *s, int loading)
 {
     wd_engine *e = s->runner.engine;
+    s->unsettled = 0;
     for (int pass = 0; pass < SETTLE_PASSES_MAX; pass++) {
         if (!loading) serve_waiting(s);
         uint32_t resumes = s->lists[WD_L_RESUME].count;
@@ -267,6 +270,11 @@ int wd_conns_settle(wd_conns *s, int loading)
         if (wd_engine_open_bytes(e) >= WD_BATCH_CLOSE_BYTES) wd_engine_close_batch(e);
     }
     return WD_EAGAIN;
+}
+
+int wd_conns_is_settled(const wd_conns *s)
+{
+    return !s->unsettled && s->lists[WD_L_RESUME].count == 0;
 }
 
 int64_t wd_conns_queue_age_ms(const wd_conns *s)
@@ -338,6 +346,7 @@ void wd_conns_set_blocked(wd_conns *s, wd_conn *c, int blocked)
     c->session.blocked = blocked != 0;
     if (!blocked) {
         wd_conns_drop(s, WD_L_BLOCKED, c);
+        s->unsettled |= c->session.wait != NULL;
         if (wd_conn_can_resume(c)) wd_conns_put(s, WD_L_RESUME, c);
         return;
     }

@@ -38,6 +38,7 @@ typedef struct wd_conns {
     int paused;       /* the commit queue is full or old: no command adds to it */
     int64_t queue_ms; /* mono: since when the oldest in it waits; WD_NEVER_MS = it is empty */
     int stopping;     /* nothing is read any more */
+    int unsettled;    /* since settle something made work for a LEASE that waits */
     int64_t mono_ms;  /* of this round */
     int64_t next_sweep_ms;
     uint64_t accepted, slow_consumers, preauth_timeouts, pauses, killed;
@@ -65,6 +66,9 @@ void wd_conns_eof(wd_conns *s, wd_conn *c);
 /* Serve waiting LEASE calls, run what is behind them and what may be resumed. Bounded; WD_OK, or
  * WD_EAGAIN: there is more to do, come again soon. loading: serve nobody. */
 int wd_conns_settle(wd_conns *s, int loading);
+/* Has settle nothing to do again, after what came behind it: bytes that left, connections that were
+ * closed? */
+int wd_conns_is_settled(const wd_conns *s);
 /* Batches up to durable_seq are durable. Returns how many connections had bytes waiting for them.
  */
 uint32_t wd_conns_release(wd_conns *s, uint64_t durable_seq);

@@ -61,15 +61,20 @@ static int fail(wd_core *c)
     return WD_EIO;
 }
 
+/* A frame that did not fit says more than what the owner last saw. */
+static void tell_disk(wd_core *c)
+{
+    wd_commands_set_disk(c->commands,
+                         wd_commit_is_stalled(c->commit) ? WD_DISK_FULL : c->disk_room);
+}
+
 void wd_round_begin(wd_core *c)
 {
     if (!c->options.hand_clock) wd_clock_read(&c->now);
     c->rounds++;
     wd_commit_begin_round(c->commit, c->now.mono_ms);
-    /* A frame that did not fit says more than what the owner last saw. */
-    int stalled = wd_commit_is_stalled(c->commit);
-    wd_commands_set_disk(c->commands, stalled ? WD_DISK_FULL : c->disk_room);
-    wd_conns_begin_round(c->conns, c->now.mono_ms, stalled);
+    tell_disk(c);
+    wd_conns_begin_round(c->conns, c->now.mono_ms, wd_commit_is_stalled(c->commit));
     c->tick_more = 0;
     if (loading(c)) return;
     int more = 0;
@@ -120,9 +125,13 @@ static uint32_t gated(const wd_core *c)
 static int commit_and_send(wd_core *c)
 {
     if (wd_commit_blocks(c->commit, gated(c))) flush(c);
-    int all_wait = wd_conns_all_wait(c->conns);
+    int all_wait = wd_conns_all_wait(c->conns), stalled = wd_commit_is_stalled(c->commit);
     uint64_t awaited = wd_commit_awaited_syncs(c->commit);
     if (wd_commit_submit(c->commit, gated(c), all_wait) != WD_OK) return fail(c);
+    if (stalled && !wd_commit_is_stalled(c->commit)) { /* what waited for the disk may go on */
+        tell_disk(c);
+        c->conns->unsettled = 1;
+    }
     uint32_t released = wd_conns_release(c->conns, wd_commit_durable_seq(c->commit));
     if (wd_commit_awaited_syncs(c->commit) != awaited) c->herd = released;
     flush(c);
@@ -136,9 +145,9 @@ int wd_round_finish(wd_core *c)
     for (int pass = 0; pass < FINISH_PASSES_MAX; pass++) {
         more = wd_conns_settle(c->conns, loading(c)) != WD_OK || c->tick_more;
         if (commit_and_send(c) != WD_OK) return WD_EIO;
-        if (c->conns->lists[WD_L_RESUME].count == 0) break;
+        if (wd_conns_is_settled(c->conns)) break;
     }
-    if (more || c->conns->lists[WD_L_RESUME].count > 0) wd_commit_kick(c->commit);
+    if (more || !wd_conns_is_settled(c->conns)) wd_commit_kick(c->commit);
     wd_round_arm(c);
     wd_save_round(c);
     return (int)c->conns->lists[WD_L_PYTHON].count;

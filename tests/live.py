@@ -38,9 +38,15 @@ class Live:
         disk: Disk | None = None,
         segment_bytes: int = SEGMENT_BYTES,
         own_sync_us: int = 0,
+        hand_clock: bool = False,
     ) -> None:
         options = CoreOptions(
-            commit=commit, sync=sync, store=UUID, jobs_max=100_000, own_sync_us=own_sync_us
+            commit=commit,
+            sync=sync,
+            store=UUID,
+            jobs_max=100_000,
+            own_sync_us=own_sync_us,
+            hand_clock=hand_clock,
         )
         self.core = Core(options)
         self.store = open_store(
