@@ -34,6 +34,7 @@ typedef struct wd_session {
     wd_buf out;           /* replies in order; the gate (wd_conn) decides how far they may leave */
     wd_buf grants;        /* wd_grant[]: not wholly sent yet, in order of reply_end */
     wd_buf bound;         /* wd_grant[]: LEASE ... BOUND */
+    uint32_t bound_kept;  /* of them when those that are over were dropped last */
     struct wd_wait *wait; /* the parked LEASE, NULL = none */
     struct wd_session *woken_next; /* on the woken list */
     uint8_t woken;

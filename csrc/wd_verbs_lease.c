@@ -5,16 +5,18 @@ enum { BOUND_COMPACT_MIN = 1024 };
 
 /* ---- grants ---- */
 
-/* Bound grants that are over are only found when the list gets long. */
+/* Bound grants that are over are only found when the list gets long: twice as long as it was after
+ * the last look, which is O(1) a grant. */
 static void compact_bound(wd_commands *c, wd_session *s)
 {
     wd_grant *g = (wd_grant *)(void *)s->bound.p;
     size_t n = s->bound.n / sizeof *g, kept = 0;
     int64_t due_ms;
-    if (n < BOUND_COMPACT_MIN || (n & (n - 1)) != 0) return; /* at powers of two: O(1) a grant */
+    if (n < BOUND_COMPACT_MIN || n < (size_t)2 * s->bound_kept) return;
     for (size_t i = 0; i < n; i++)
         if (wd_engine_grant_due(c->e, g[i].id, g[i].lsn, &due_ms) == WD_OK) g[kept++] = g[i];
     s->bound.n = kept * sizeof *g;
+    s->bound_kept = (uint32_t)kept;
 }
 
 int wd_lease_now(wd_commands *c, wd_session *s, const wd_lease_ask *ask, int bound, uint32_t *out_n)

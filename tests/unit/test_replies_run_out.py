@@ -82,7 +82,7 @@ def test_a_reply_is_whole_or_its_connection_is_closed(line: str) -> None:
 def test_a_connection_forgets_the_bound_grants_that_are_over() -> None:
     bench = Bench()
     conn = bench.open()
-    for _ in range(3):
+    for turn in range(3):
         for _half in range(2):
             conn.feed(b"SCHEDULE h now x\r\n" * 500)
             bench.settle()
@@ -92,6 +92,9 @@ def test_a_connection_forgets_the_bound_grants_that_are_over() -> None:
         assert len(receipts) == 1000
         for at in range(0, 900, 300):
             conn.ask("ACK " + " ".join(receipts[at : at + 300]))
+        session = bench.core.session(conn.handle)
+        assert session is not None
+        assert session.leases_bound <= max(1024, 2 * 100 * turn) + 1000
     conn.close()
     bench.settle()
     assert bench.core.engine_figures()["jobs_leased"] == 0
