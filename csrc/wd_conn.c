@@ -360,7 +360,7 @@ static size_t run_span(wd_conn *c, wd_runner *r, const uint8_t *p, size_t n)
 {
     WD_ASSERT(p || n == 0);
     size_t used = 0;
-    c->full = 0;
+    c->full = c->held = 0;
     while (used < n && may_run(c)) {
         if (!has_room(c)) {
             c->full = 1;

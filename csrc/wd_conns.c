@@ -3,7 +3,7 @@
  * Invariants:
  *  1. table[i] != NULL iff i is not on the free stack; its session.handle is i | gens[i] << 32.
  *  2. Bit l of conn.lists is set iff the connection is on lists[l]; counts are right.
- *  3. A connection is on WD_L_GATED iff marks stand at its gate.
+ *  3. A connection is on WD_L_GATED iff marks stand at its gate, and on WD_L_HELD iff it is held.
  *  4. A connection is on WD_L_PYTHON iff it is parked for Python, its command was not fetched yet
  *     and it is not dead.
  */
@@ -201,7 +201,10 @@ static void after_run(wd_conns *s, wd_conn *c)
     if (wd_conn_is_gated(c)) wd_conns_put(s, WD_L_GATED, c);
     wd_conns_drop(s, WD_L_HERD, c);
     if (wd_conn_is_gated(c)) wd_conns_put(s, WD_L_HERD, c);
-    if (c->held) wd_conns_put(s, WD_L_HELD, c);
+    if (c->held)
+        wd_conns_put(s, WD_L_HELD, c);
+    else
+        wd_conns_drop(s, WD_L_HELD, c);
     if (c->parked == WD_PARKED_PYTHON && !c->fetched && !c->dead) wd_conns_put(s, WD_L_PYTHON, c);
     if (wd_conn_out_bytes(c) > WD_OUT_HARD_BYTES && !c->dead) {
         s->slow_consumers++;

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.fed import Bench, Fed
+from wheel.engine.core import DiskRoom
 
 SCHEDULE = b"SCHEDULE mail now hello\r\n"
 
@@ -441,6 +442,25 @@ def test_a_connection_that_goes_while_it_is_held_back_is_forgotten() -> None:
     assert eof.take().startswith(b"$10\r\n")
     assert eof.finished
     assert bench.core.engine_figures()["jobs_scheduled"] == 2
+    bench.check()
+
+
+def test_who_is_fed_in_spite_of_being_held_back_is_held_back_no_longer_than_its_command() -> None:
+    """The disk has run full meanwhile, so the command is refused and holds nothing back."""
+    bench = Bench()
+    writer, held = bench.open(), bench.open()
+    fall_behind(bench, writer)
+    held.feed(b"SCHEDULE h +1h y\r\n")
+    assert bench.core.stats()["conns_held"] == 1
+    assert not bench.core.fed_wants_input(held.handle)
+    bench.core.set_disk_room(DiskRoom.FULL)
+    bench.advance(1)
+    held.feed(b"PING\r\n")
+    assert bench.core.stats()["conns_held"] == 0
+    assert held.take().startswith(b"-DISKFULL")
+    bench.settle()
+    assert bench.core.stats()["writes_paused"] == 0
+    assert bench.core.fed_wants_input(held.handle)
     bench.check()
 
 
