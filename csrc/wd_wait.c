@@ -228,6 +228,10 @@ int wd_wait_park(wd_commands *c, wd_session *s, wd_span names, const wd_lease_as
         return WD_ENOMEM;
     }
     s->wait = w;
+    /* Work that could not be granted just now, for want of memory, is tried again. */
+    for (uint32_t i = 0; i < ask->handlers_count; i++)
+        if (wd_engine_has_work(c->e, ask->handlers[i]))
+            wd_engine_mark_dirty(c->e, ask->handlers[i]);
     return WD_OK;
 }
 
@@ -347,7 +351,8 @@ static wd_wait *first_able(const wd_commands *c, uint32_t first, uint32_t handle
     return NULL;
 }
 
-/* Give one waiting call what is ready for it; 0 = nobody could be served. */
+/* Give one waiting call what is ready for it; 0 = nobody could be served, and *out_blocked is set
+ * when that may be another time: a connection takes no bytes, or there was no memory. */
 static int serve_one(wd_commands *c, uint32_t handler, int *out_blocked)
 {
     wd_wait *w = first_able(c, wd_handler_at(c->names, handler)->waiters, handler, out_blocked);
@@ -362,7 +367,10 @@ static int serve_one(wd_commands *c, uint32_t handler, int *out_blocked)
     uint32_t n;
     wd_session *s = w->session;
     if (wd_lease_now(c, s, &ask, w->bound, &n) != WD_OK) s->closing = 1;
-    if (n == 0 && !s->closing) return 0;
+    if (n == 0 && !s->closing) {
+        *out_blocked |= wd_engine_has_work(c->e, handler);
+        return 0;
+    }
     wd_wait_drop(c, w);
     wake(c, s);
     return 1;

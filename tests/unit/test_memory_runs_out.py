@@ -246,6 +246,36 @@ def test_a_tick_that_meets_no_memory_leaves_the_rest_to_the_next_one(event: str)
     until_nothing_fails(attempt)
 
 
+@pytest.mark.parametrize("waits", [True, False], ids=["waits", "asks"])
+def test_a_lease_that_finds_work_and_no_memory_is_served_in_the_next_round(*, waits: bool) -> None:
+    """Or its connection is closed. The frame in flight makes the next one take memory."""
+
+    def attempt(n: int) -> bool:
+        bench = Bench()
+        conn, writer = bench.open(), bench.open()
+        writer.ask("SCHEDULE h +1s x" if waits else "SCHEDULE h now x")
+        if waits:
+            conn.feed(b"LEASE h WAIT 60000\r\n")
+        writer.feed(b"SCHEDULE other +1h x\r\n")
+        flight = bench.core.take_batch()
+        assert flight is not None
+        fail_allocation(n)
+        if waits:
+            bench.advance(1000)
+        else:
+            bench.core.fed_input(conn.handle, b"LEASE h WAIT 60000\r\n")
+        failed = fail_allocation(0) >= n
+        bench.core.commit()
+        bench.core.batch_durable(flight.lsn)
+        bench.settle()
+        assert conn.take().startswith(b"*1\r\n") or conn.finished, f"failure {n}"
+        assert bench.core.check() == 0
+        bench.core.close()
+        return failed
+
+    assert until_nothing_fails(attempt) >= 3
+
+
 def test_a_connection_closed_without_memory_is_cleaned_up_whole() -> None:
     def attempt(n: int) -> bool:
         bench = Bench()
