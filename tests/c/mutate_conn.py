@@ -19,6 +19,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[2]
 CSRC = ROOT / "csrc"
 TESTS = ["-m", "not long", "tests/unit/test_conn_gate.py", "tests/unit/test_transcripts.py"]
+TESTS += ["tests/unit/test_left_behind.py", "tests/unit/test_stay.py"]
 HANG_S = 60
 
 
@@ -189,6 +190,84 @@ FAULTS = [
         "wd_conn.c",
         "if (is_line && is_http(c, r->argv, cmd.argc)) {",
         "if (0 && is_http(c, r->argv, cmd.argc)) {",
+    ),
+    fault(
+        "the mark of being held back outlives the command",
+        "wd_conn.c",
+        "c->full = c->held = 0;",
+        "c->full = 0;",
+    ),
+    fault(
+        "what a close gave back is left for another round",
+        "wd_conns.c",
+        "s->unsettled |= wd_engine_lsn(s->runner.engine) > lsn;",
+        "(void)lsn;",
+    ),
+    fault(
+        "a waiting LEASE is left when its peer takes bytes again",
+        "wd_conns.c",
+        "s->unsettled |= c->session.wait != NULL;",
+        "",
+    ),
+    fault(
+        "a waiting LEASE is left when the disk has room again",
+        "wd_round.c",
+        "c->conns->unsettled = 1;",
+        "",
+    ),
+    fault(
+        "the disk counts as full until the next round",
+        "wd_round.c",
+        "        tell_disk(c);\n        c->conns",
+        "        c->conns",
+    ),
+    fault(
+        "a command for Python waits while sockets are served",
+        "wd_round.c",
+        "while (busy && queued == 0 && may_stay(c)",
+        "while (busy && queued >= 0 && may_stay(c)",
+    ),
+    fault(
+        "rounds follow while the clock stands",
+        "wd_round.c",
+        "!loading(c) && !c->options.hand_clock &&",
+        "!loading(c) &&",
+    ),
+    fault(
+        "rounds follow while the log is replayed",
+        "wd_round.c",
+        "return !loading(c) && !c->options.hand_clock &&",
+        "return !c->options.hand_clock &&",
+    ),
+    fault(
+        "rounds follow while a frame waits to be taken",
+        "wd_round.c",
+        "&& c->options.commit_mode != WD_COMMIT_DRIVEN &&\n           c->conns->fed_count",
+        "&&\n           c->conns->fed_count",
+    ),
+    fault(
+        "rounds follow while a connection is fed",
+        "wd_round.c",
+        "c->conns->fed_count == 0 && ",
+        "",
+    ),
+    fault(
+        "rounds follow while an alarm rings",
+        "wd_round.c",
+        "&& !wd_core_wants_python(c);",
+        ";",
+    ),
+    fault(
+        "rounds follow for who comes after a pause",
+        "wd_round.c",
+        "int busy = begin_ms - c->stayed_ms <= STAY_WAIT_MS;",
+        "int busy = 1;",
+    ),
+    fault(
+        "rounds follow without an end",
+        "wd_round.c",
+        "may_stay(c) && c->now.mono_ms - begin_ms < STAY_MS)",
+        "may_stay(c) && c->now.mono_ms >= begin_ms)",
     ),
 ]
 

@@ -51,14 +51,15 @@ class ByHand(Live):
                 data += client.recv(1 << 20)
         return data
 
-    def local(self, at: Path) -> socket.socket:
+    def local(self) -> socket.socket:
         """Return a client over a unix socket, whose room is small and known."""
-        with socket.socket(socket.AF_UNIX) as listener:
-            listener.bind(str(at))
-            listener.listen()
-            self.core.listen(listener.detach())
+        listener = socket.socket(socket.AF_UNIX)
+        listener.bind("")  # a name of the kernel's choice, no file
+        listener.listen()
+        address = listener.getsockname()
+        self.core.listen(listener.detach())
         client = socket.socket(socket.AF_UNIX)
-        client.connect(str(at))
+        client.connect(address)
         client.setblocking(False)
         self.sockets.append(client)
         self.ask(client, b"PING\r\n")  # it is accepted
@@ -67,16 +68,16 @@ class ByHand(Live):
 
 @pytest.fixture
 def live(tmp_path: Path) -> Iterator[ByHand]:
-    live = ByHand(tmp_path / "data")
+    live = ByHand(tmp_path)
     yield live
     live.close()
 
 
 @pytest.mark.parametrize("bound", [b" BOUND", b""], ids=["bound", "unsent"])
 def test_a_job_that_goes_back_when_its_holder_is_gone_wakes_who_waits_for_it(
-    live: ByHand, tmp_path: Path, bound: bytes
+    live: ByHand, bound: bytes
 ) -> None:
-    holder, waiting = live.local(tmp_path / "socket"), live.connect()
+    holder, waiting = live.local(), live.connect()
     payload = b"x" * (1 if bound else 60_000)
     for _ in range(4):
         live.ask(waiting, b"SCHEDULE mail now %b\r\n" % payload)
@@ -93,10 +94,8 @@ def test_a_job_that_goes_back_when_its_holder_is_gone_wakes_who_waits_for_it(
     assert live.core.durable_lsn() == live.core.lsn()
 
 
-def test_a_waiting_lease_is_served_when_its_peer_takes_bytes_again(
-    live: ByHand, tmp_path: Path
-) -> None:
-    slow, other = live.local(tmp_path / "socket"), live.connect()
+def test_a_waiting_lease_is_served_when_its_peer_takes_bytes_again(live: ByHand) -> None:
+    slow, other = live.local(), live.connect()
     first = live.ask(other, b"SCHEDULE big +1h %b\r\n" % (b"x" * 60_000))
     job = first.split(b"\r\n")[1]
     slow.sendall(b"JOB %b\r\n" % job * 15 + b"LEASE mail WAIT 60000\r\n")
