@@ -286,7 +286,9 @@ static int run_one(wd_conn *c, wd_runner *r, uint32_t argc, size_t input_bytes)
     switch (done) {
     case WD_DONE_GATED:
     case WD_DONE_FREE:
-        status = wd_conn_gate(c, done, wd_engine_seq(r->engine), r->durable_seq, input_bytes);
+        status = WD_ENOMEM; /* no reply: the next one would be taken for it */
+        if (c->session.out.n > had)
+            status = wd_conn_gate(c, done, wd_engine_seq(r->engine), r->durable_seq, input_bytes);
         break;
     case WD_DONE_WAIT:
         c->parked = WD_PARKED_WAIT;

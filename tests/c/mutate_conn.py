@@ -18,8 +18,8 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
 CSRC = ROOT / "csrc"
-TESTS = ["-m", "not long", "tests/unit/test_conn_gate.py", "tests/unit/test_transcripts.py"]
-TESTS += ["tests/unit/test_left_behind.py", "tests/unit/test_stay.py"]
+FILES = ["test_conn_gate", "test_transcripts", "test_left_behind", "test_stay"]
+TESTS = ["-m", "not long", *(f"tests/unit/{name}.py" for name in FILES)]
 HANG_S = 60
 
 

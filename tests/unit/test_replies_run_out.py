@@ -79,6 +79,40 @@ def test_a_reply_is_whole_or_its_connection_is_closed(line: str) -> None:
     bench.check()
 
 
+@pytest.mark.parametrize(
+    "line",
+    [
+        "NOSUCH",
+        "ACK",
+        "ACK nothing",
+        "COUNT STATE none",
+        "HANDLER unheard",
+        "LEASE a*b",
+        "LEASE h COUNT 0",
+        "SCHEDULE h never x",
+        "SCHEDULE h now x NOSUCH",
+        "JOB \x01",
+    ],
+)
+def test_a_refusal_is_told_or_its_connection_is_closed(line: str) -> None:
+    """Whoever is told nothing takes the next reply for this one."""
+    bench = Bench()
+    for n in range(1, 9):
+        conn = bench.open()
+        fail_allocation(n)
+        conn.feed(line.encode() + b"\r\nPING\r\n")
+        failed = fail_allocation(0) >= n
+        bench.settle()
+        reply = conn.take()
+        assert conn.finished or (reply.startswith(b"-") and reply.endswith(b"+PONG\r\n")), reply
+        conn.close()
+        if not failed:
+            break
+    else:
+        pytest.fail("each allocation failed")
+    bench.check()
+
+
 def test_a_connection_forgets_the_bound_grants_that_are_over() -> None:
     bench = Bench()
     conn = bench.open()
