@@ -1,69 +1,15 @@
-"""What the last step of a round makes ready is not left for a round that nobody asks for.
+"""What the last step of a round makes ready is not left for a round that nobody asks for."""
 
-Time moves by hand and no timer runs, so a round is made only when the core asks for one.
-"""
-
-import contextlib
 import errno
-import select
-import socket
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from tests.live import Live, clocks
+from tests.byhand import ByHand
 from tests.simdisk import SimDisk
-from wheel.engine.core import Commit, Sync
-from wheel.engine.facts import Clocks
 
-QUIET_S = 2.0  # nothing has come and nothing is asked for: it never will be
 GRANT_END = b"$-1\r\n$-1\r\n$-1\r\n"
-
-
-class ByHand(Live):
-    """A core whose rounds are made only as it asks for them."""
-
-    def __init__(self, data: Path, **options: Any) -> None:
-        super().__init__(data, Commit.INLINE, Sync.ALWAYS, hand_clock=True, **options)
-        self.now: Clocks = clocks()
-        self.advance(0)
-
-    def advance(self, ms: int) -> None:
-        self.now = replace(
-            self.now,
-            wall_ms=self.now.wall_ms + ms,
-            boot_ms=self.now.boot_ms + ms,
-            mono_ms=self.now.mono_ms + ms,
-        )
-        self.core.tick(self.now)
-
-    def read(self, client: socket.socket, until: bytes) -> bytes:
-        data = b""
-        while not data.endswith(until):
-            ready = select.select([self.core.fileno(), client.fileno()], [], [], QUIET_S)[0]
-            assert ready, f"no round is asked for, and only {data[-100:]!r} came"
-            if self.core.fileno() in ready:
-                self.core.poll(0)
-            with contextlib.suppress(BlockingIOError):
-                data += client.recv(1 << 20)
-        return data
-
-    def local(self) -> socket.socket:
-        """Return a client over a unix socket, whose room is small and known."""
-        listener = socket.socket(socket.AF_UNIX)
-        listener.bind("")  # a name of the kernel's choice, no file
-        listener.listen()
-        address = listener.getsockname()
-        self.core.listen(listener.detach())
-        client = socket.socket(socket.AF_UNIX)
-        client.connect(address)
-        client.setblocking(False)
-        self.sockets.append(client)
-        self.ask(client, b"PING\r\n")  # it is accepted
-        return client
 
 
 @pytest.fixture
@@ -78,6 +24,7 @@ def test_a_job_that_goes_back_when_its_holder_is_gone_wakes_who_waits_for_it(
     live: ByHand, bound: bytes
 ) -> None:
     holder, waiting = live.local(), live.connect()
+    live.ask(holder, b"PING\r\n")
     payload = b"x" * (1 if bound else 60_000)
     for _ in range(4):
         live.ask(waiting, b"SCHEDULE mail now %b\r\n" % payload)
@@ -96,6 +43,7 @@ def test_a_job_that_goes_back_when_its_holder_is_gone_wakes_who_waits_for_it(
 
 def test_a_waiting_lease_is_served_when_its_peer_takes_bytes_again(live: ByHand) -> None:
     slow, other = live.local(), live.connect()
+    live.ask(slow, b"PING\r\n")
     first = live.ask(other, b"SCHEDULE big +1h %b\r\n" % (b"x" * 60_000))
     job = first.split(b"\r\n")[1]
     slow.sendall(b"JOB %b\r\n" % job * 15 + b"LEASE mail WAIT 60000\r\n")
