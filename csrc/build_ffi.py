@@ -44,6 +44,7 @@ PUBLIC_HEADERS = [
     "wd_core.h",
     "wd_control.h",
     "wd_save.h",
+    "wd_payload.h",
 ]
 
 

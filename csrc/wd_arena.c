@@ -143,6 +143,17 @@ int wd_arena_is_intact(const wd_arena *a, uint32_t ref, size_t n)
     return wd_crc32c(0, p, n) == wd_get_u32(p + n);
 }
 
+int wd_arena_mend(wd_arena *a, uint32_t ref, wd_span s)
+{
+    WD_ASSERT((uint64_t)ref * UNIT + s.n + WD_SEAL_BYTES <= a->top_bytes);
+    uint8_t *p = a->base + (uint64_t)ref * UNIT;
+    uint32_t crc = wd_crc32c(0, s.p, s.n);
+    if (wd_get_u32(p + s.n) != crc && memcmp(p, s.p, s.n) != 0) return WD_EINVAL;
+    memcpy(p, s.p, s.n);
+    wd_put_u32(p + s.n, crc);
+    return WD_OK;
+}
+
 const uint8_t *wd_arena_at(const wd_arena *a, uint32_t ref)
 {
     if (ref == WD_NIL) return NULL;

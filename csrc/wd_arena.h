@@ -32,6 +32,10 @@ int wd_arena_put_sealed(wd_arena *a, wd_span s, uint32_t *out_ref);
 void wd_arena_drop_sealed(wd_arena *a, uint32_t ref, size_t n);
 /* Are the n bytes of a sealed block still those that were put? WD_NIL with n = 0 is. O(n). */
 int wd_arena_is_intact(const wd_arena *a, uint32_t ref, size_t n);
+/* Put the bytes of a sealed block that changed back, from another copy. That is believed when the
+ * seal is of it, or when the block holds the same bytes and the seal is what changed. WD_OK, or
+ * WD_EINVAL: it is not what was put, and nothing was done. O(s.n). */
+int wd_arena_mend(wd_arena *a, uint32_t ref, wd_span s);
 /* The bytes of a block; NULL for WD_NIL. Valid until the block is dropped. */
 const uint8_t *wd_arena_at(const wd_arena *a, uint32_t ref);
 /* What a block of n bytes really takes; a sealed one. */

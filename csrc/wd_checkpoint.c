@@ -159,13 +159,14 @@ static enum room write_row(wd_checkpoint *k)
         k->section = ENDED;
         return ROOM;
     }
-    enum room room = make_room(k, WD_CHUNK_ROWS, k->slot, wd_image_row_bytes(k->e, k->slot));
-    if (room != ROOM) return room;
-    /* A payload that changed in memory must not replace the true one, which is on the disk. */
+    /* A payload that changed in memory must not replace the true one, which is on the disk: in the
+     * checkpoint in force or the log behind it. The scan stands here until it was put back. */
     if (k->e->rows[k->slot].state != WD_FREE && !wd_payload_is_intact(k->e, k->slot)) {
         k->f.corrupt_id = wd_job_id(k->e->slab, k->slot);
         return CORRUPT;
     }
+    enum room room = make_room(k, WD_CHUNK_ROWS, k->slot, wd_image_row_bytes(k->e, k->slot));
+    if (room != ROOM) return room;
     put(k, wd_image_row_put(k->e, k->slot, place_of(k)));
     k->f.jobs += k->e->rows[k->slot].state != WD_FREE;
     k->slot++;
@@ -285,7 +286,6 @@ static int slice_by_number(wd_checkpoint *k)
     for (uint32_t i = 0; i < k->slice_things && room == ROOM; i++)
         room = write_thing(k);
     k->f.no_memory |= room == NO_MEMORY;
-    k->f.corrupt |= room == CORRUPT;
     return room == ROOM && !k->f.over;
 }
 
@@ -298,7 +298,6 @@ static int slice_by_time(wd_checkpoint *k)
         room = write_thing(k);
     while (room == ROOM && !time_is_up(k, &t));
     k->f.no_memory |= room == NO_MEMORY;
-    k->f.corrupt |= room == CORRUPT;
     uint64_t took_ns = wd_clock_mono_ns() - start_ns;
     if (took_ns > k->f.slice_ns_max) k->f.slice_ns_max = took_ns;
     cpu_ns = wd_clock_thread_ns() - cpu_ns;
@@ -311,9 +310,14 @@ int wd_checkpoint_slice(wd_checkpoint *k)
 {
     WD_ASSERT(k->e->serving);
     WD_ASSERT(!k->f.no_memory); /* or its owner has not looked */
-    if (k->f.over) return 0;
+    if (k->f.over || k->f.corrupt_id) return 0;
     k->f.slices++;
     return k->slice_things ? slice_by_number(k) : slice_by_time(k);
+}
+
+void wd_checkpoint_go_on(wd_checkpoint *k)
+{
+    k->f.corrupt_id = 0;
 }
 
 /* ---- life ---- */

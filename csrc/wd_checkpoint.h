@@ -21,8 +21,8 @@ typedef struct {
     uint64_t slice_cpu_ns_max, scan_ns; /* the longest one, all of them */
     int over;                           /* all is with the writer */
     int no_memory;                      /* a thing did not find memory: the checkpoint has failed */
-    int corrupt;                        /* a payload changed in memory: the checkpoint has failed */
-    uint64_t corrupt_id;                /* its job */
+    uint64_t
+        corrupt_id; /* the job whose payload changed in memory: the scan stands there; else 0 */
 } wd_checkpoint_figures;
 
 typedef struct wd_checkpoint wd_checkpoint;
@@ -32,8 +32,10 @@ typedef struct wd_checkpoint wd_checkpoint;
 wd_checkpoint *wd_checkpoint_new(wd_engine *e, wd_ckptwriter *w, const wd_checkpoint_options *o);
 void wd_checkpoint_free(wd_checkpoint *k);
 /* One slice, between two commands. 1: another could follow at once; 0: the writer is behind, or it
- * is over, or it has failed. */
+ * is over, or it has failed, or it stands at a payload that changed. */
 int wd_checkpoint_slice(wd_checkpoint *k);
+/* Look again at the slot where it stands, if it does. */
+void wd_checkpoint_go_on(wd_checkpoint *k);
 void wd_checkpoint_get(const wd_checkpoint *k, wd_checkpoint_figures *out);
 
 #endif /* WD_CHECKPOINT_H */

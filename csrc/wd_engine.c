@@ -292,6 +292,16 @@ void wd_engine_stats_get(const wd_engine *e, wd_engine_stats *out)
     out->expiring_count = e->expiring_count;
 }
 
+int wd_engine_mend(wd_engine *e, uint64_t id, wd_span payload)
+{
+    uint32_t slot = wd_slab_find(e->slab, id);
+    if (slot == WD_NIL) return WD_EGONE;
+    const wd_job *row = &e->rows[slot];
+    if (wd_payload_is_intact(e, slot)) return WD_OK;
+    if (row->payload == WD_NIL || row->payload_len != payload.n) return WD_EINVAL;
+    return wd_arena_mend(e->arena, row->payload, payload);
+}
+
 wd_names *wd_engine_names(const wd_engine *e)
 {
     return e->names;

@@ -287,6 +287,10 @@ int64_t wd_engine_logical_ms(const wd_engine *e);
 int wd_engine_check(const wd_engine *e); /* wd_check.c: number of the first broken invariant, 0 */
 uint64_t wd_engine_hash(const wd_engine *e); /* wd_check.c: hash of the logged state */
 
+/* Put the payload of a job that changed in memory back (wd_core_mend, wd_save.h). No record: the
+ * log has it. WD_OK, WD_EGONE, WD_EINVAL. */
+int wd_engine_mend(wd_engine *e, uint64_t id, wd_span payload);
+
 /* ---- for the data plane ---- */
 
 /* Bytes of records in the open batch, 0 = it is empty. O(1). */

@@ -327,6 +327,34 @@ int wd_image_row_load(wd_engine *e, uint32_t slot, wd_span s, size_t *out_bytes,
     return WD_OK;
 }
 
+/* ---- row: read ---- */
+
+static void pass_side(cursor *c)
+{
+    const uint8_t *p = take(c, WD_IMAGE_SIDE_BYTES);
+    (void)take_bytes(c, (size_t)p[30] + p[31] + wd_get_u16(p + 24) + wd_get_u16(p + 26) +
+                            wd_get_u16(p + 28));
+    if (!(p[32] & WD_IMAGE_HAS_RUN)) return;
+    p = take(c, WD_IMAGE_RUN_BYTES);
+    (void)take_bytes(c, p[36] + (size_t)p[38] * WD_IMAGE_ATTEMPT_BYTES);
+}
+
+int wd_image_row_read(wd_span s, wd_image_row *out, size_t *out_bytes)
+{
+    cursor c = {s.p, s.p + s.n, 0};
+    uint32_t head = wd_get_u32(take(&c, WD_IMAGE_FREE_BYTES));
+    *out = (wd_image_row){.gen = head & ((1u << GEN_BITS) - 1),
+                          .used = (head >> STATE_SHIFT & 15) != WD_FREE};
+    if (out->used) {
+        const uint8_t *p = take(&c, WD_IMAGE_ROW_BYTES - WD_IMAGE_FREE_BYTES);
+        out->payload = take_bytes(&c, wd_get_u32(p) & 0xffffff);
+        if (head >> SIDE_SHIFT) pass_side(&c);
+    }
+    if (c.short_of) return WD_ECORRUPT;
+    *out_bytes = (size_t)(c.p - s.p);
+    return WD_OK;
+}
+
 /* ---- names ---- */
 
 size_t wd_image_handler_bytes(const wd_engine *e, uint32_t number)

@@ -34,6 +34,14 @@ size_t wd_image_row_put(const wd_engine *e, uint32_t slot, uint8_t *p);
 /* slot must be the slab's top. *out_lsn = the newest lsn that the image names. */
 int wd_image_row_load(wd_engine *e, uint32_t slot, wd_span s, size_t *out_bytes, uint64_t *out_lsn);
 
+/* What the image of a row says of the payload, without a state to load it into. */
+typedef struct {
+    uint32_t gen; /* of the job, or of the last one in a free slot */
+    int used;
+    wd_span payload; /* into the image */
+} wd_image_row;
+int wd_image_row_read(wd_span s, wd_image_row *out, size_t *out_bytes);
+
 size_t wd_image_handler_bytes(const wd_engine *e, uint32_t number);
 size_t wd_image_handler_put(const wd_engine *e, uint32_t number, uint8_t *p);
 int wd_image_handler_load(wd_engine *e, uint32_t number, wd_span s, size_t *out_bytes);

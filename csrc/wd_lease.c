@@ -9,8 +9,8 @@ enum { CACHE_LINE_BYTES = 64 };
 
 /* What the dead list says of a job whose payload changed in memory; an operator reads it. */
 #define CORRUPT_TEXT                                                                               \
-    "the payload changed in memory, and was given to nobody: restart the server, which reads it "  \
-    "from the disk again, then requeue the job"
+    "the payload changed in memory, and was given to nobody: requeue the job when the server has " \
+    "put it back from the disk (payload_mended in its log), or restart the server before"
 
 /* ---- LEASE ---- */
 

@@ -64,6 +64,7 @@ static void look(const wd_core *c, wd_save *s)
         .crc = f.crc,
         .error = w.error,
         .verdict = w.verdict,
+        .corrupt_id = f.corrupt_id,
     };
     memcpy(s->last.call, w.call, sizeof s->last.call);
     s->last.phase = phase_of(c, &s->last, w.stage);
@@ -71,12 +72,6 @@ static void look(const wd_core *c, wd_save *s)
         s->last.phase = WD_CHECKPOINT_FAILED;
         s->last.error = ENOMEM;
         memcpy(s->last.call, "memory", sizeof "memory");
-    }
-    if (f.corrupt) {
-        s->last.phase = WD_CHECKPOINT_FAILED;
-        s->last.error = 0;
-        s->last.corrupt_id = f.corrupt_id;
-        memcpy(s->last.call, "payload", sizeof "payload");
     }
 }
 
@@ -191,6 +186,19 @@ void wd_core_checkpoint_abort(wd_core *c)
     if (!c->save) return;
     take_down(c, c->save);
     c->save->last = (wd_checkpoint_state){.phase = WD_CHECKPOINT_IDLE};
+}
+
+void wd_core_checkpoint_go_on(wd_core *c)
+{
+    if (!is_under_way(c)) return;
+    wd_checkpoint_go_on(c->save->scan);
+    wd_commit_kick(c->commit);
+}
+
+int wd_core_mend(wd_core *c, uint64_t id, const uint8_t *p, size_t n)
+{
+    if (!c->started || !p) return WD_EINVAL;
+    return wd_engine_mend(c->engine, id, (wd_span){p, n});
 }
 
 int wd_core_load(wd_core *c, const uint8_t *bytes, size_t n)

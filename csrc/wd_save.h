@@ -44,12 +44,12 @@ typedef struct {
     uint64_t slice_cpu_ns_max, scan_ns; /* the loop thread's CPU: the longest one, all of them */
     uint64_t took_ns;                   /* from its start to DONE, WAITS or FAILED, or to now */
     uint32_t crc;                       /* of the chunks' crcs, as in the last one */
-    int error;     /* FAILED: errno; 0 with call "verify": what was read back is not what was
-                      written, and verdict says how */
-    int verdict;   /* enum wd_ckpt_stop */
-    char call[16]; /* FAILED: the call that failed; "payload": that of job corrupt_id changed in
-                      memory, error 0 */
-    uint64_t corrupt_id;
+    int error;           /* FAILED: errno; 0 with call "verify": what was read back is not what was
+                            written, and verdict says how */
+    int verdict;         /* enum wd_ckpt_stop */
+    char call[16];       /* FAILED: the call that failed */
+    uint64_t corrupt_id; /* SCANS: the payload of this job changed in memory, and the scan stands
+                            there until wd_core_checkpoint_go_on or _abort; else 0 */
 } wd_checkpoint_state;
 
 /* Begin one. io must outlive it. WD_OK; WD_EAGAIN: one is under way; WD_EINVAL: not started yet,
@@ -60,6 +60,12 @@ void wd_core_checkpoint_state(wd_core *c, wd_checkpoint_state *out);
 /* Give up the one that is under way, its file with it; forget one that is over, whose file stays.
  */
 void wd_core_checkpoint_abort(wd_core *c);
+/* Let one that stands at a payload look at it again. */
+void wd_core_checkpoint_go_on(wd_core *c);
+/* Put the payload of a job that changed in memory back, from what wd_payload.h found on the disk.
+ * WD_OK: it is intact, now or as before; WD_EGONE: there is no such job (any more); WD_EINVAL: this
+ * is not what was scheduled, by its length and checksum, and nothing was done. */
+int wd_core_mend(wd_core *c, uint64_t id, const uint8_t *p, size_t n);
 
 /* Before any replay: header block and whole chunks, in order, in any number of calls. WD_OK;
  * WD_ECORRUPT, WD_ENOMEM, WD_EFULL (more jobs than jobs_max): free the core; WD_EINVAL: started, or

@@ -22,6 +22,7 @@ from structlog.typing import FilteringBoundLogger
 
 from server.clock import Clock
 from server.info import Section
+from server.mend import Mender
 from wal.checkpoint import Checkpoints, Dropped, Made
 from wal.errors import WalError
 from wal.facts import LogStats
@@ -38,6 +39,7 @@ RATE_BYTES: Final = 200_000_000  # a second: commits beside it wait no longer th
 STEP_S: Final = 0.01  # while one is being made
 AGAIN_NS: Final = 60_000_000_000  # after a failure, or for lack of room
 HOLDS_MAX: Final = 16
+MENDS_MAX: Final = 1000  # payloads put back for one checkpoint: more is no memory to go on with
 
 T = TypeVar("T")
 
@@ -71,6 +73,10 @@ class Core(Protocol):
 
     def checkpoint_abort(self) -> None:
         """Stop writing it and delete the file; forget one that is over."""
+        ...
+
+    def checkpoint_go_on(self) -> None:
+        """Let one that stands at a payload that changed look at it again."""
         ...
 
 
@@ -156,6 +162,7 @@ class Checkpointer:
         policy: Policy,
         clock: Clock,
         logger: FilteringBoundLogger,
+        mender: Mender,
         is_connected: Callable[[int], bool],
         replayed_bytes: int = 0,
         fallen: int = 0,
@@ -168,6 +175,7 @@ class Checkpointer:
             policy: when and how many.
             clock: for times.
             logger: for what was made, and for alarms.
+            mender: puts payloads back that changed in memory.
             is_connected: whether the connection of this handle is still there.
             replayed_bytes: of the log, read at the start behind the last checkpoint.
             fallen: checkpoints that did not verify at the start: an alarm in INFO.
@@ -178,6 +186,7 @@ class Checkpointer:
         self._policy = policy
         self._clock = clock
         self._log = logger
+        self._mender = mender
         self._is_connected = is_connected
         self._fallen = fallen
         self._behind_bytes = -replayed_bytes  # log.stats().bytes when the last one began
@@ -186,6 +195,7 @@ class Checkpointer:
         self._holds: set[int] = set()
         self._busy = ""
         self._damaged: frozenset[Damaged] = frozenset()
+        self._corrupt, self._seeks = 0, False  # grants that found a changed payload; look for them
         self._dirty = True  # files may lie there that are not needed
         self._not_before_ns = self._looked_ns = 0
         self._end, self._over = asyncio.Event(), asyncio.Event()
@@ -232,6 +242,21 @@ class Checkpointer:
         """
         self._damaged |= {damaged}
         self._wake.set()
+
+    def seek(self, corrupt: int) -> None:
+        """Make a checkpoint when a grant has found a payload changed: it puts back all there are.
+
+        Args:
+            corrupt: how many grants did, so far.
+        """
+        if corrupt > self._corrupt:
+            self._corrupt, self._seeks = corrupt, True
+            self._wake.set()
+
+    @property
+    def mended(self) -> int:
+        """How many payloads that had changed in memory were put back."""
+        return self._mender.mended
 
     def hold(self, handle: int) -> bool:
         """Delete no file as long as this connection lives; False when too many hold already."""
@@ -336,7 +361,7 @@ class Checkpointer:
         if self._clock.mono_ns() < self._not_before_ns:
             return False
         last = self._files.newest
-        if self._can_heal(last):
+        if self._seeks or self._can_heal(last):
             return True
         first = last.seq if last else self._files.manifest.oldest_seq
         return self._policy.is_due(
@@ -383,7 +408,7 @@ class Checkpointer:
         if last is not None and last.start_lsn == self._core.lsn():
             return await self._covered(last)
         await self._make_room(last)
-        self._busy = "writing"
+        self._busy, self._seeks = "writing", False
         begin_ns, begin_bytes = self._clock.mono_ns(), self._wal.stats().bytes
         state = await self._write()
         self._busy = "publishing"
@@ -468,17 +493,36 @@ class Checkpointer:
             self._core.checkpoint_start(path, salt=salt, rate_bytes=RATE_BYTES)
         except CoreError as error:
             raise self._failed(str(error)) from error
+        mended: set[int] = set()
         while True:
             state = self._core.checkpoint_state()
+            if state.corrupt_id:
+                await self._mend(state.corrupt_id, mended)
             if state.phase == CheckpointPhase.DONE:
                 return state
             if state.phase == CheckpointPhase.FAILED:
                 self._core.checkpoint_abort()
-                raise self._failed(_why_failed(state))
+                why = os.strerror(state.error) if state.error else "it reads back differently"
+                raise self._failed(f"{state.call}: {why}")
             if self._end.is_set() or state.phase == CheckpointPhase.IDLE:
                 raise CheckpointFailedError("TRYAGAIN", "the server stops")
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._end.wait(), STEP_S)
+
+    async def _mend(self, job: int, mended: set[int]) -> None:
+        """Put the payload back that the checkpoint stands at, or give the checkpoint up.
+
+        It passes a job once: one that it stands at again is in memory that keeps nothing.
+        """
+        again = job in mended or len(mended) == MENDS_MAX
+        mended.add(job)
+        if again or not await self._mender.mend(job, self._in_thread):
+            self._core.checkpoint_abort()
+            raise self._failed(
+                f"the payload of job {job} changed in memory (bad RAM?) and could not be put back:"
+                " restart, which reads all of them from the disk again"
+            )
+        self._core.checkpoint_go_on()
 
     def _failed(self, reason: str) -> CheckpointFailedError:
         """Note a failure, and return it as an error."""
@@ -529,14 +573,3 @@ class Checkpointer:
             self._figures.last_error = str(error)
             self._log.error("checkpoint_files_failed", error=str(error))
             return None
-
-
-def _why_failed(state: CheckpointState) -> str:
-    """Return why the core gave a checkpoint up, for people."""
-    if state.call == "payload":
-        return (
-            f"the payload of job {state.corrupt_id} changed in memory (bad RAM?): restart, which"
-            " reads it from the disk again"
-        )
-    why = os.strerror(state.error) if state.error else "it reads back differently"
-    return f"{state.call}: {why}"

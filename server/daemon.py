@@ -31,6 +31,7 @@ from server.control import Control, Identity
 from server.cron_commands import CronCommands
 from server.door import Door
 from server.keeper import Keeper, Room
+from server.mend import Mender
 from server.notify import Notifier
 from server.planner import Schedules, warm_up
 from server.refusals import ERRORS, EXIT_FAILED, EXIT_IO, EXIT_OK, refusal
@@ -287,6 +288,13 @@ class Daemon:
             ),
             clock=self._clock,
             logger=self._log,
+            mender=Mender(
+                core=core,
+                disk=RealDisk(),
+                files=log.checkpoints,
+                wal_path=f"{self._settings.data}/wal",
+                logger=self._log,
+            ),
             is_connected=lambda handle: core.session(handle) is not None,
             replayed_bytes=store.behind_bytes,
             fallen=len(store.fallen),
@@ -450,6 +458,7 @@ class Daemon:
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._stop.wait(), WATCH_S)
             watch.look()
+            state.mend()
             self._notify.alive()
             self._door.look()
             looks += 1

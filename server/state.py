@@ -133,7 +133,7 @@ class State:
         full = stats["memory_bytes"] >= refused_at_bytes(self.settings.memory_bytes_max)
         disk_full = self.keeper is not None and self.keeper.disk_full
         damaged = self.scrubber is not None and self.scrubber.damaged_files > 0
-        corrupt = self.core.engine_figures()["payload_corrupt"]
+        corrupt = self.core.engine_figures()["payload_corrupt"] or self._mended()
         refused = stats["writes_paused"] or stats["commit_stalled"] or full or disk_full
         troubled = refused or damaged or corrupt
         return "yellow" if troubled else "green"
@@ -226,7 +226,12 @@ class State:
             "jobs_expired_total": engine["expired"],
             "jobs_died_total": engine["died"],
             "payload_corrupt": engine["payload_corrupt"],
+            "payload_mended": self._mended(),
         }
+
+    def _mended(self) -> int:
+        """Return how many payloads that had changed in memory were put back."""
+        return 0 if self.checkpointer is None else self.checkpointer.mended
 
     def clocks(self, engine: Figures | None = None) -> dict[str, int]:
         """Return CLOCK's fields: both axes, and whether the wall one stands still."""
@@ -277,6 +282,11 @@ class State:
             self.keeper.moved()
         if self.checkpointer is not None:
             self.checkpointer.moved()
+
+    def mend(self) -> None:
+        """Let payloads be put back when a grant has found that one changed in memory."""
+        if self.checkpointer is not None:
+            self.checkpointer.seek(self.core.engine_figures()["payload_corrupt"])
 
     def _latency(self) -> Section:
         return {kind.name.lower(): _figure(self.core.figure(kind)) for kind in FigureKind}

@@ -131,8 +131,8 @@ class Watch:
                 job=str(now.corrupt_job),
                 handler=now.corrupt_handler,
                 hint="payloads changed in memory (bad RAM?) and were given to nobody; DEAD lists"
-                " the jobs with the reason corrupt: restart, which reads them from the disk again,"
-                " then `wheeld jobs requeue`",
+                " the jobs with the reason corrupt: `wheeld jobs requeue` when payload_mended says"
+                " that it was put back, or behind a restart, which reads all from the disk again",
             )
         self._look_at_clocks(now)
         self._look_at_load(now)

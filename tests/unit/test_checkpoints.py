@@ -67,7 +67,8 @@ class StandIn:
         self.let_go = asyncio.Event()
         self.let_go.set()
         self.refuses = self.fails = False
-        self.failure = replace(IDLE, phase=CheckpointPhase.FAILED, error=28, call="pwrite")
+        self.mends = True
+        self.corrupt = []  # jobs whose payloads it stands at
 
     def lsn(self):
         return self.done_lsn
@@ -95,15 +96,34 @@ class StandIn:
             crc=made.digest,
         )
         if self.fails:
-            self.state = self.failure
+            self.state = replace(IDLE, phase=CheckpointPhase.FAILED, error=28, call="pwrite")
 
     def checkpoint_state(self):
+        if self.corrupt and self.state is not IDLE:
+            return replace(self.state, phase=CheckpointPhase.SCANS, corrupt_id=self.corrupt[0])
         if self.let_go.is_set():
             return self.state
         return replace(self.state, phase=CheckpointPhase.SCANS)
 
     def checkpoint_abort(self):
         self.state = IDLE
+
+    def checkpoint_go_on(self):
+        if self.mends:
+            self.corrupt.pop(0)
+
+
+class Mends:
+    """Puts payloads back, or says that it cannot."""
+
+    def __init__(self):
+        self.can, self.mended, self.asked = True, 0, []
+
+    async def mend(self, job, in_thread):
+        self.asked.append(job)
+        await in_thread(lambda: None)
+        self.mended += self.can
+        return self.can
 
 
 class Bench:
@@ -114,13 +134,14 @@ class Bench:
         self.log = start(store)
         self.core = StandIn(self.disk, self.log)
         self.clock, self.lines = StandingClock(), Lines()
-        self.connected = {1, 2}
+        self.connected, self.mender = {1, 2}, Mends()
         self.made = Checkpointer(
             core=self.core,
             log=self.log,
             policy=policy,
             clock=self.clock,
             logger=self.lines.logger,
+            mender=self.mender,
             is_connected=self.connected.__contains__,
         )
 
@@ -221,17 +242,52 @@ def test_a_failed_one_is_told_and_tried_again_in_a_minute_and_the_log_is_left_al
     run(test())
 
 
-def test_a_payload_that_changed_in_memory_is_told_with_its_job_and_what_to_do():
+def test_payloads_that_changed_in_memory_are_put_back_one_after_the_other():
     async def test():
         async with Bench() as bench:
-            bench.core.fails = True
-            failed = CheckpointPhase.FAILED
-            bench.core.failure = replace(IDLE, phase=failed, call="payload", corrupt_id=77)
             bench.core.append()
-            with pytest.raises(CheckpointFailedError, match="payload of job 77 changed in memory"):
+            bench.core.corrupt = [77, 78]
+            made = await bench.made.save()
+            assert made.start_lsn == 1
+            assert (bench.mender.asked, bench.made.mended) == ([77, 78], 2)
+            assert bench.made.section()["checkpoint_alarm"] == ""
+
+    run(test())
+
+
+@pytest.mark.parametrize("why", ["no copy", "memory that keeps nothing", "too many"])
+def test_one_that_cannot_be_put_back_fails_the_checkpoint_and_says_what_to_do(why, monkeypatch):
+    async def test():
+        async with Bench() as bench:
+            bench.core.append()
+            bench.core.corrupt = [77, 78]
+            bench.mender.can = why != "no copy"
+            bench.core.mends = why != "memory that keeps nothing"
+            monkeypatch.setattr("server.checkpoints.MENDS_MAX", 1 if why == "too many" else 9)
+            job = 78 if why == "too many" else 77
+            with pytest.raises(CheckpointFailedError, match=f"payload of job {job} changed in mem"):
                 await bench.made.save()
+            assert bench.mender.asked == [77]
+            assert bench.core.state is IDLE
             assert "restart" in bench.made.section()["checkpoint_last_error"]
+            assert bench.made.section()["checkpoint_alarm"] == "failed"
             assert bench.lines.events == ["checkpoint_failed"]
+
+    run(test())
+
+
+def test_a_grant_that_found_one_asks_for_one_checkpoint_which_puts_it_back():
+    async def test():
+        async with Bench() as bench:
+            bench.core.append()
+            bench.made.seek(0)
+            bench.core.corrupt = [77]
+            bench.made.seek(1)
+            await until(lambda: bench.made.mended == 1 and bench.snaps() == ["0000000000000001"])
+            bench.core.append()
+            bench.made.seek(1)  # nothing new
+            await bench.made.save()
+            assert bench.core.begun == [1, 2]
 
     run(test())
 

@@ -17,11 +17,11 @@ def small():
     return narrow.fed().Bench(jobs_max=100, ended_max=narrow.MOST, once_max=narrow.MOST)
 
 
-def change(core):
+def change(core, what="a payload that changed"):
     """Write into the payload of the job in slot 0; done twice, it is as it was."""
     lib = narrow.library()
     handle = lib.ffi.cast("wd_core *", core._core)
-    assert lib.lib.wd_break(handle, b"a payload that changed") == 1
+    assert lib.lib.wd_break(handle, what.encode()) == 1
 
 
 def restarted(bench):
@@ -148,28 +148,123 @@ def test_a_replaced_payload_is_sealed_anew():
 
 def begin(bench, disk):
     bench.core.checkpoint_start(PATH, salt=1, io=disk.io, threaded=False, slice_things=3)
+    return goes_on(bench)
+
+
+def goes_on(bench):
+    """Return its state when it is over or stands."""
     for _ in range(1000):
         state = bench.core.checkpoint_state()
-        if state.phase in (CheckpointPhase.DONE, CheckpointPhase.FAILED):
+        if state.corrupt_id or state.phase in (CheckpointPhase.DONE, CheckpointPhase.FAILED):
             return state
         bench.settle()
     raise AssertionError(state)
 
 
-def test_a_payload_that_changed_fails_the_checkpoint_and_nothing_else():
+@pytest.fixture
+def standing():
+    """Return a bench whose checkpoint stands at a payload that changed, and its disk."""
     bench, disk = small(), SimDisk()
     disk.make_folder("/snap")
     conn = bench.open()
-    conn.ask("SCHEDULE h +1h first")
+    conn.ask("SCHEDULE h +1h first KEY k")
     conn.ask("SCHEDULE h now second")
     change(bench.core)
     state = begin(bench, disk)
-    assert (state.phase, state.error, state.call) == (CheckpointPhase.FAILED, 0, "payload")
-    assert state.corrupt_id == FIRST
+    assert (state.phase, state.corrupt_id) == (CheckpointPhase.SCANS, FIRST)
+    return bench, disk
+
+
+def loaded(bench, disk):
+    """Return a core that began with the checkpoint, and has replayed the log behind it."""
+    with narrow.fed().Core(bench.options) as core:
+        core.load(disk.read(PATH))
+        for frame in bench.frames:
+            core.replay(frame, term=7)
+        core.start(term=8, rel_ms=bench.wall_ms, clocks=bench.clocks())
+        return core.check(), core.state_hash()
+
+
+def test_a_checkpoint_stands_at_a_payload_that_changed_and_everything_else_goes_on(standing):
+    bench, _ = standing
+    conn = bench.open()
+    conn.ask("SCHEDULE h now third")
+    reply = conn.ask("LEASE h COUNT 5")
+    assert b"second" in reply
+    assert b"third" in reply
+    assert goes_on(bench).corrupt_id == FIRST
+    bench.core.checkpoint_go_on()  # nothing was put back
+    bench.settle()
+    assert goes_on(bench).corrupt_id == FIRST
     bench.core.checkpoint_abort()
+    assert bench.core.checkpoint_state().phase == CheckpointPhase.IDLE
+
+
+def test_a_payload_that_is_put_back_lets_the_checkpoint_go_on_and_be_whole(standing):
+    bench, disk = standing
+    conn = bench.open()
+    for name in range(30):  # handlers that the rows behind name, and rows that were written
+        conn.ask(f"SCHEDULE h{name % 5} now another-{name}")
+    assert bench.core.mend(FIRST, b"first")
+    assert bench.core.check() == 0
+    bench.core.checkpoint_go_on()
+    assert goes_on(bench).phase == CheckpointPhase.DONE
+    assert loaded(bench, disk) == (0, bench.core.state_hash())
+    bench.check()
+
+
+@pytest.mark.parametrize("wrong", [b"firsT", b"fir", b"first-", b"", b"hirst"])
+def test_only_what_was_scheduled_is_put_back(standing, wrong):
+    bench, _ = standing
+    assert not bench.core.mend(FIRST, wrong)
+    assert bench.core.check() == 15
+    assert bench.core.mend(FIRST, b"first")
+    bench.check()
+
+
+def test_a_checksum_that_changed_is_made_anew_of_bytes_that_the_disk_has_as_well():
+    bench = small()
+    conn = bench.open()
+    conn.ask("SCHEDULE h now first")
+    change(bench.core, "a checksum that changed")
+    assert bench.core.check() == 15
+    assert not bench.core.mend(FIRST, b"girst")
+    assert bench.core.mend(FIRST, b"first")
+    assert b"first" in conn.ask("LEASE h")
+    bench.check()
+
+
+def test_nothing_is_mended_that_is_whole_or_gone(standing):
+    bench, disk = standing
+    conn = bench.open()
+    assert bench.core.mend(FIRST + 1, b"other")  # whole: it stays as it is
     assert b"second" in conn.ask("LEASE h")
-    change(bench.core)
-    assert begin(bench, disk).phase == CheckpointPhase.DONE
+    conn.ask("CANCEL k")
+    assert bench.core.mend(FIRST, b"other")
+    bench.core.checkpoint_go_on()
+    assert goes_on(bench).phase == CheckpointPhase.DONE
+    assert loaded(bench, disk) == (0, bench.core.state_hash())
+
+
+def test_a_job_made_anew_meanwhile_lets_the_checkpoint_go_on(standing):
+    bench, disk = standing
+    bench.open().ask("SCHEDULE h +1h another KEY k ONDUP replace")
+    assert bench.core.mend(FIRST, b"first")
+    bench.core.checkpoint_go_on()
+    assert goes_on(bench).phase == CheckpointPhase.DONE
+    assert loaded(bench, disk) == (0, bench.core.state_hash())
+
+
+def test_a_dead_job_whose_payload_was_put_back_is_requeued_without_a_restart(standing):
+    bench, _ = standing
+    conn = bench.open()
+    conn.ask("RUN k")
+    assert b"second" in conn.ask("LEASE h COUNT 2")
+    assert dead(conn)
+    assert bench.core.mend(FIRST, b"first")
+    conn.ask(f"REQUEUE {FIRST}")
+    assert b"first" in conn.ask("LEASE h")
+    bench.check()
 
 
 def test_what_a_checkpoint_brought_is_looked_at_as_well():

@@ -59,7 +59,7 @@ BROKEN = {
     "|a live fence of a job that is not leased|a grant newer than the log"
     "|a grant of a term to come",
     14: "a gap between queued batches|a gap before the open batch|a gap behind the open batch",
-    15: "a payload that changed",
+    15: "a payload that changed|a checksum that changed",
 }
 # And of csrc/wd_wheel.c, all of them 3 of the engine's.
 BROKEN_WHEEL = {

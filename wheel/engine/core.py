@@ -30,6 +30,7 @@ from wheel.engine.facts import (
     Sync,
     WhenFault,
 )
+from wheel.engine.mending import Mending
 from wheel.engine.plane import ControlPlane
 from wheel.errors import CoreError, CoreMemoryError
 
@@ -79,7 +80,7 @@ def _need(status: int, doing: str) -> int:
     return status
 
 
-class Core(ControlPlane):
+class Core(ControlPlane, Mending):
     """A core: engine, connections, and what carries its frames to the log."""
 
     def __init__(self, options: CoreOptions) -> None:

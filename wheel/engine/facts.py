@@ -142,9 +142,9 @@ class CheckpointState:
         end_lsn: S1, the log must be durable up to it; 0 = the scan goes on.
         crc: of the chunks' crcs, as in the file's last chunk.
         took_ns: from its start to its end, or to now.
-        error: errno of the call that failed; 0 with calls "verify" and "payload".
+        error: errno of the call that failed; 0 with the call "verify".
         verdict: how what was read back differs (``wal.frame.CheckpointStop``).
-        corrupt_id: with call "payload", the job whose payload changed in memory.
+        corrupt_id: the job whose payload changed in memory: the scan stands there; else 0.
     """
 
     phase: int
