@@ -9,7 +9,7 @@ A pass goes over everything. The next begins when something new is sealed or in 
 read once soon after it was written, when a disk that loses writes shows it; and after 24 hours,
 because what rests rots too. It is paced, leaves the page cache before and behind it, because a page
 that is still cached says nothing of the medium, and holds no lock; the files are opened for
-reading, and nothing is synced. At most 8 MiB are in memory at once.
+reading, and nothing is synced. It keeps a buffer of 4 MiB, or of the longest frame or chunk.
 
 Checkpoints delete files meanwhile. MANIFEST in memory is replaced before that, so what is found
 missing or wrong is looked up there again, and counts only while it is still needed.

@@ -9,6 +9,7 @@ from unittest.mock import Mock
 import pytest
 
 from server.checkpoints import Damaged
+from server.pace import SLICE_BYTES, PacedDisk
 from server.scrub import Scrubber
 from tests.docs import Stage
 from tests.fakes import Lines, StandingClock
@@ -313,3 +314,51 @@ def test_damage_is_in_force_as_long_as_a_start_may_need_the_file(stopped):
         assert not Damaged(seq=oldest).in_force(later)
         assert Damaged(start_lsn=manifest.checkpoints[0].start_lsn).in_force(manifest)
         assert not Damaged(start_lsn=10**9).in_force(manifest)
+
+
+# ---- reading at a rate ----
+
+
+@pytest.fixture
+def paced():
+    """Return a disk that is read at a rate, and what lies in its one file."""
+    disk = SimDisk()
+    content = random.Random(9).randbytes(3 * SLICE_BYTES + 100)
+    disk.make_folder(DATA)
+    disk.write_file(f"{DATA}/file", content)
+    return PacedDisk(disk, rate_bytes=RATE, clock=StandingClock(), wait=lambda _: False), content
+
+
+@pytest.mark.parametrize(
+    ("offset", "size"),
+    [
+        (0, SLICE_BYTES - 1),
+        (1, SLICE_BYTES),
+        (7, SLICE_BYTES + 1),
+        (0, 3 * SLICE_BYTES),
+        (5, 4 * SLICE_BYTES),  # more than there is
+        (3 * SLICE_BYTES + 99, 10),
+        (3 * SLICE_BYTES + 100, 10),
+    ],
+)
+def test_what_is_read_in_slices_is_what_lies_there(paced, offset, size):
+    disk, content = paced
+    fd = disk.open(f"{DATA}/file")
+    for _ in range(2):
+        read = disk.pread(fd, size, offset)
+        assert read == content[offset : offset + size]
+    assert disk.bytes == 2 * len(read)
+    disk.close(fd)
+
+
+def test_all_reads_share_a_buffer_which_grows_to_the_longest(paced):
+    """To give it back takes the interpreter's lock, for which the event loop waits."""
+    disk, content = paced
+    fd = disk.open(f"{DATA}/file")
+    shared = disk.pread(fd, 2 * SLICE_BYTES, 0).obj
+    for size in (10, SLICE_BYTES, 2 * SLICE_BYTES):
+        assert disk.pread(fd, size, 0).obj is shared
+    longest = disk.pread(fd, 3 * SLICE_BYTES, 0)
+    assert longest == content[: 3 * SLICE_BYTES]
+    assert disk.pread(fd, 10, 0).obj is longest.obj
+    disk.close(fd)
