@@ -8,10 +8,13 @@ one place, this is the control plane's.
 import os
 import time
 from datetime import UTC, datetime
+from hashlib import blake2b
 from pathlib import Path
 from typing import Final, Protocol
 
 _BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
+_OFFSETS: Final = Path("/proc/self/timens_offsets")
+_BOOTTIME: Final = frozenset({"boottime", "7"})  # how kernels name that clock there
 
 
 class Clock(Protocol):
@@ -34,7 +37,7 @@ class Clock(Protocol):
         ...
 
     def boot_id(self) -> bytes:
-        """Return 16 bytes that name this boot of the kernel; boot_ms of two boots don't compare."""
+        """Return 16 bytes that name what boot_ms counts from; those of two names don't compare."""
         ...
 
     def entropy(self, size_bytes: int) -> bytes:
@@ -64,19 +67,37 @@ class SystemClock:
         return time.clock_gettime_ns(time.CLOCK_MONOTONIC)
 
     def boot_id(self) -> bytes:
-        """Return the kernel's boot id; 16 zero bytes where /proc does not tell it.
+        """Return the name of this boot's CLOCK_BOOTTIME; 16 zero bytes where /proc does not tell.
 
-        Zero never equals a real id, so the rel axis then goes on by the wall clock.
+        Zero never equals a real name, so the rel axis then goes on by the wall clock.
         """
         try:
-            text = _BOOT_ID.read_text(encoding="ascii")
-            return bytes.fromhex(text.strip().replace("-", ""))
+            boot = _BOOT_ID.read_text(encoding="ascii")
+            offsets = _OFFSETS.read_text(encoding="ascii") if _OFFSETS.exists() else ""
+            return name_boot(boot, offsets)
         except (OSError, ValueError):
             return bytes(16)
 
     def entropy(self, size_bytes: int) -> bytes:
         """Return bytes from the kernel's generator."""
         return os.urandom(size_bytes)
+
+
+def name_boot(boot: str, offsets: str) -> bytes:
+    """Return 16 bytes that are the same if and only if CLOCK_BOOTTIME counts from the same moment.
+
+    That is the kernel's boot id, but in a time namespace, as a container may have one: there the
+    clock of the same boot is ahead or behind by an offset, and the next start may be in another.
+
+    Args:
+        boot: the kernel's boot id, as /proc writes it.
+        offsets: /proc/self/timens_offsets; empty where the kernel has no time namespaces.
+    """
+    name = bytes.fromhex(boot.strip().replace("-", ""))
+    for clock, *offset in map(str.split, offsets.splitlines()):
+        if clock in _BOOTTIME and any(map(int, offset)):
+            return blake2b(" ".join(offset).encode(), digest_size=len(name), key=name).digest()
+    return name
 
 
 def iso_utc(wall_ms: int) -> str:

@@ -44,8 +44,8 @@ NO_FRAME: Final = LastFrame(lsn=0, seq=0, offset=0, frame_crc=0, wall_ms=0, rel_
 class LastTimes:
     """Both clocks as the log last saw them; frame times are None when there is no frame.
 
-    ``boot_id`` and ``rel_minus_boot_ms`` are the last segment header's: while the kernel's boot id
-    is the same, rel now goes on at CLOCK_BOOTTIME's pace.
+    ``boot_id`` and ``rel_minus_boot_ms`` are the last segment header's: while the boot id is the
+    same, CLOCK_BOOTTIME counts from the same moment, and rel now goes on at its pace.
     """
 
     wall_ms: int | None
