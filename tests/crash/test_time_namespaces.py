@@ -9,13 +9,14 @@ clock of somebody outside of all of them.
 import random
 import shutil
 import subprocess
+from collections.abc import Callable
 
 import pytest
 
 from tests.crash.test_kill_cycles import play
 from tests.history import now
+from tests.load import fields_of
 from tests.process import Server
-from wheel.wire import Reply
 
 DAY_S = 86_400
 HOUR_MS = 3_600_000
@@ -40,16 +41,24 @@ pytestmark = [
 
 def put_into(server: Server, mono_s: int, boot_s: int) -> None:
     """Let the next start be in a namespace with these offsets."""
-    serve = Server.command
-    words = ["unshare", "-T", "--monotonic", str(mono_s), "--boottime", str(boot_s)]
-    server.command = lambda *options: [*words, *serve(server, *options)]
+    prefix(server, lambda: (mono_s, boot_s))
 
 
-def due_ms(server: Server, job: Reply) -> int:
+def prefix(server: Server, draw: Callable[[], tuple[int, int]]) -> None:
+    """Let each start be in a namespace whose offsets are drawn."""
+    serve = type(server).command
+
+    def command(*options: str) -> list[str]:
+        mono_s, boot_s = draw()
+        offsets = ["--monotonic", str(mono_s), "--boottime", str(boot_s)]
+        return ["unshare", "-T", *offsets, *serve(server, *options)]
+
+    setattr(server, "command", command)  # noqa: B010 -- of this server alone
+
+
+def due_ms(server, job):
     """Return the wall time of a job's due time as JOB tells it."""
-    shown = server.call("JOB", job)
-    fields = dict(zip(shown[::2], shown[1::2], strict=True))
-    return fields[b"due_ms"]
+    return fields_of(server.call("JOB", job))["due_ms"]
 
 
 def test_delays_leases_and_waits_are_right_in_whatever_namespace_a_start_is(server):
@@ -93,10 +102,8 @@ def test_delays_leases_and_waits_are_right_in_whatever_namespace_a_start_is(serv
 def test_kills_with_each_life_in_a_namespace_of_its_own_break_no_promise(server, seed):
     rng = random.Random(seed)
 
-    def command(*options: str) -> list[str]:
-        boot_s = rng.choice((0, 60, DAY_S, 400 * DAY_S, 10_000 * DAY_S))
-        words = ["unshare", "-T", "--monotonic", str(rng.choice((0, 30, DAY_S)))]
-        return [*words, "--boottime", str(boot_s), *Server.command(server, *options)]
+    def draw() -> tuple[int, int]:
+        return rng.choice((0, 30, DAY_S)), rng.choice((0, 60, DAY_S, 400 * DAY_S, 10_000 * DAY_S))
 
-    server.command = command
+    prefix(server, draw)
     play(server, rng, cycles=20, modes=("always", "interval", "off"), producers=3)
