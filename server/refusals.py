@@ -31,7 +31,7 @@ ERRORS: Final = (
     OSError,
 )
 _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
-_DISK: Final = _FULL | {errno.EIO, errno.EROFS}
+_DISK: Final = _FULL | {errno.EIO, errno.EROFS, errno.EFBIG}
 
 Fields = dict[str, str | int | None]
 
@@ -85,6 +85,8 @@ def _hint(number: int | None) -> str:
     """Return what to do about an error of the disk."""
     if number in _FULL:
         return "make room where the data directory lies (a start needs two segments), then start"
+    if number == errno.EFBIG:
+        return "raise what this process may write into one file (ulimit -f, LimitFSIZE= of a unit)"
     if number == errno.EROFS:
         return "the file system is mounted read-only: see to the disk, then start again"
     return "see to the disk, then start again"

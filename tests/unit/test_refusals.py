@@ -35,6 +35,7 @@ FAILED = LogFailedError(
         (OSError(errno.EROFS, "Read-only file system", "/srv/wheeld"), 74),
         (OSError(errno.EIO, "Input/output error", "/srv/wheeld/MARK"), 74),
         (OSError(errno.ENOSPC, "No space left on device"), 74),
+        (OSError(errno.EFBIG, "File too large", "/srv/wheeld/MARK"), 74),
         (FAILED, 74),
         (DiskFullError("x"), 78),
         (ListenError("x"), 1),
