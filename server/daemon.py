@@ -135,6 +135,7 @@ class Daemon:
             wall_ms=self._clock.wall_ms(),
             new_uuid=self._clock.entropy(16),
             segment_bytes=settings.segment_bytes,
+            allow_network_fs=settings.allow_network_fs,
         )
         try:
             warm_up()

@@ -107,6 +107,7 @@ class Settings:
             this, and than three quarters of that one.
         keep_checkpoints: generations to keep: the newest, and what to fall back to.
         scrub_bytes: a second, of the files in force, read again in the background; 0 = not.
+        allow_network_fs: serve a data directory that lies on a network file system.
         dead_max: dead jobs kept; the oldest goes first.
         dead_kept_ms: and no longer than this.
     """
@@ -125,6 +126,7 @@ class Settings:
     checkpoint_after_bytes: int = CHECKPOINT_AFTER_BYTES
     keep_checkpoints: int = KEEP_CHECKPOINTS
     scrub_bytes: int = SCRUB_BYTES
+    allow_network_fs: bool = False
     dead_max: int = DEAD_MAX
     dead_kept_ms: int = DEAD_KEPT_MS
 

@@ -432,6 +432,7 @@ class State:
             "listen": self.listen,
             "tls-listen": self.listen_tls,
             "fsync": settings.fsync.value,
+            "allow-network-fs": "yes" if settings.allow_network_fs else "no",
             "strict-handlers": "yes" if settings.strict_handlers else "no",
             "token-file": str(settings.token_file or ""),
             "payload-max-bytes": str(settings.payload_bytes_max),

@@ -162,6 +162,12 @@ Examples:
     help="Whether a client must show a certificate  [default: optional]",
 )
 @click.option(
+    "--allow-network-fs",
+    envvar="WHEELD_ALLOW_NETWORK_FS",
+    is_flag=True,
+    help="Serve data on a network file system, whose locks and syncs may not hold.",
+)
+@click.option(
     "--strict-handlers",
     envvar="WHEELD_STRICT_HANDLERS",
     is_flag=True,
@@ -186,6 +192,7 @@ def serve_command(
     tls_key: Path | None,
     tls_client_ca: Path | None,
     tls_client_auth: str | None,
+    allow_network_fs: bool,
     strict_handlers: bool,
 ) -> int:
     """Run the server until SIGTERM or SIGINT.
@@ -216,6 +223,7 @@ def serve_command(
             dead_max=dead_max,
             dead_kept_ms=duration_ms(dead_kept),
             token_file=None if token_file is None else token_file.absolute(),
+            allow_network_fs=allow_network_fs,
             strict_handlers=strict_handlers,
             tls=make_tls_options(
                 listen=None

@@ -162,6 +162,7 @@ def test_slow_sync_holds_back_changes_and_nothing_else(server, tmp_path):
                 pass
             # Its frame has waited for two seconds: who changes something now is held back.
             other.send(("SCHEDULE", "h", "+1d", "y"), ("PING",))
+            assert "health:yellow" in looking.call("INFO", "server").decode()
             looking.send(("INFO", "limits"))
             when.unlink()
             assert isinstance(writer.read(), bytes)
@@ -193,11 +194,12 @@ def test_syncs_of_five_seconds_one_behind_the_other(server, tmp_path):
 @pytest.mark.long
 def test_sync_of_twelve_seconds_makes_health_red(server, tmp_path):
     when = stop_disk(server, tmp_path, 12_000)
-    with server.connect() as writer:
+    with server.connect() as writer, server.connect() as looking:
         schedule_many(writer, 10)
         when.touch()
         writer.send(("SCHEDULE", "h", "+1d", "x"))
         assert server.wait_event("log_stuck")
+        assert "health:red" in looking.call("INFO", "server").decode()
         when.unlink()
         assert isinstance(writer.read(), bytes)
     assert server.wait_event("log_moved_on")

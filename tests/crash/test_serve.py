@@ -1,6 +1,7 @@
 """`wheeld serve` as a process: start, stop, kill, refusals, a disk that fails."""
 
 import asyncio
+import os
 import shutil
 import signal
 import socket
@@ -20,6 +21,8 @@ from wheel.errors import WheeldError
 from wheel.wire import ReplyError, encode_command
 
 pytestmark = pytest.mark.crash
+
+NOBODY = 65534
 
 
 @pytest.fixture(scope="session")
@@ -254,6 +257,47 @@ def test_damaged_log_is_refused_with_file_offset_lsn_and_advice(server):
     assert refused["offset_bytes"] == 4096
     assert refused["lsn"] == 1
     assert "wal verify" in str(refused["hint"])
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="not run: only root gives a folder away")
+def test_data_of_another_user_is_refused_and_left_alone(server):
+    server.start()
+    server.call("SCHEDULE", "h", "+1d", "p")
+    server.terminate()
+    before = {path: path.read_bytes() for path in server.data.rglob("*") if path.is_file()}
+    os.chown(server.data, NOBODY, NOBODY)
+    server.spawn()
+    assert server.wait() == 78
+    refused = server.event("start_refused")
+    assert (refused["rule"], refused["file"]) == ("permissions", str(server.data))
+    assert "chown" in str(refused["hint"])
+    assert {path: path.read_bytes() for path in before} == before
+    os.chown(server.data, 0, 0)
+    server.start()
+    assert scheduled(server) == 1
+
+
+def test_data_that_others_may_write_to_are_refused(server):
+    server.start()
+    server.terminate()
+    server.data.chmod(0o770)
+    server.spawn()
+    assert server.wait() == 78
+    refused = server.event("start_refused")
+    assert refused["rule"] == "permissions"
+    assert "chmod 0700" in str(refused["hint"])
+
+
+def test_network_file_system_is_refused_and_served_by_the_option_that_is_named(server, tmp_path):
+    env = {"LD_PRELOAD": str(compiled(tmp_path, "network_fs"))}
+    server.spawn(env=env)
+    assert server.wait() == 78
+    refused = server.event("start_refused")
+    assert refused["rule"] == "network_fs"
+    assert "--allow-network-fs" in str(refused["hint"])
+    server.start("--allow-network-fs", env=env)
+    server.call("SCHEDULE", "h", "+1d", "p")
+    assert scheduled(server) == 1
 
 
 def test_port_that_is_taken_is_said(server):

@@ -418,6 +418,18 @@ def test_info_asks_for_its_sections(console):
     assert console.server.asked[1:] == [frozenset(), frozenset()]
 
 
+@pytest.mark.parametrize("words", ["server", "clients LOG", "Server clients log"])
+def test_info_of_what_no_record_changes_waits_for_no_log(console, words):
+    assert not console.outcome("INFO", *words.split()).gated
+
+
+@pytest.mark.parametrize(
+    "words", ["", "all", "server jobs", "limits", "server everything", "nosuch"]
+)
+def test_info_of_anything_else_waits_for_the_log(console, words):
+    assert console.outcome("INFO", *words.split()).gated
+
+
 def test_shutdown_stops_without_an_answer(console):
     assert console.outcome("SHUTDOWN", "NOSAVE").silent
     assert console.server.stopped == ["SHUTDOWN"]
