@@ -19,6 +19,7 @@ from wal.disk import RealDisk
 from wal.errors import RefusedError, WalError
 from wal.verify import grouped
 from wheel.client import Client
+from wheel.commands.kinds import FilePath
 from wheel.commands.lazy import CONTEXT
 from wheel.commands.output import iso, json_option, url_option
 from wheel.errors import ConnectError, CoreError, in_words
@@ -43,13 +44,13 @@ Examples:
 data_option = click.option(
     "--data",
     envvar="WHEELD_DATA",
-    type=click.Path(path_type=Path, file_okay=False),
+    type=FilePath(file_okay=False),
     help="The data directory  [default: the running server's, else as for serve]",
 )
 
 
 @click.command("backup", epilog=BACKUP_EPILOG, context_settings=CONTEXT)
-@click.argument("target", type=click.Path(path_type=Path))
+@click.argument("target", type=FilePath())
 @data_option
 @url_option
 @json_option
@@ -177,18 +178,18 @@ def _reach(backup: Backup) -> str:
 
 
 @click.command("restore", epilog=RESTORE_EPILOG, context_settings=CONTEXT)
-@click.argument("file", type=click.Path(path_type=Path, dir_okay=False))
+@click.argument("file", type=FilePath(dir_okay=False))
 @click.option(
     "--to",
     "target",
     required=True,
-    type=click.Path(path_type=Path, file_okay=False),
+    type=FilePath(file_okay=False),
     help="The data directory to make: a new folder, or an empty one.",
 )
 @click.option(
     "--compare-with",
     "old",
-    type=click.Path(path_type=Path, file_okay=False),
+    type=FilePath(file_okay=False),
     help="The lost store's data directory, to tell what it did after the backup.",
 )
 @json_option

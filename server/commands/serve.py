@@ -28,6 +28,7 @@ from server.settings import (
     parse_listen,
     parse_size_bytes,
 )
+from wheel.commands.kinds import FilePath
 from wheel.commands.lazy import CONTEXT
 from wheel.errors import InvalidRequest
 from wheel.values import duration_ms
@@ -43,7 +44,7 @@ Examples:
 @click.option(
     "--data",
     envvar="WHEELD_DATA",
-    type=click.Path(path_type=Path, file_okay=False),
+    type=FilePath(file_okay=False),
     help="The data directory  [default: $STATE_DIRECTORY, or wheeld in the XDG state folder]",
 )
 @click.option(
@@ -128,7 +129,7 @@ Examples:
 @click.option(
     "--token-file",
     envvar="WHEELD_TOKEN_FILE",
-    type=click.Path(path_type=Path, dir_okay=False),
+    type=FilePath(dir_okay=False),
     help="Who may sign in; see `wheeld token create`.",
 )
 @click.option(
@@ -140,19 +141,19 @@ Examples:
 @click.option(
     "--tls-cert",
     envvar="WHEELD_TLS_CERT",
-    type=click.Path(path_type=Path, dir_okay=False),
+    type=FilePath(dir_okay=False),
     help="PEM file: our certificate, then those that vouch for it.",
 )
 @click.option(
     "--tls-key",
     envvar="WHEELD_TLS_KEY",
-    type=click.Path(path_type=Path, dir_okay=False),
+    type=FilePath(dir_okay=False),
     help="PEM file of its key; SIGHUP reads both again.",
 )
 @click.option(
     "--tls-client-ca",
     envvar="WHEELD_TLS_CLIENT_CA",
-    type=click.Path(path_type=Path, dir_okay=False),
+    type=FilePath(dir_okay=False),
     help="PEM file of who vouches for clients: a certificate's name signs in as that token.",
 )
 @click.option(

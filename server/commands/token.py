@@ -20,6 +20,7 @@ from server.auth import (
     remove_token,
 )
 from server.clock import SystemClock, iso_utc
+from wheel.commands.kinds import FilePath
 from wheel.commands.lazy import CONTEXT
 from wheel.errors import in_words
 from wheel.values import duration_ms
@@ -48,7 +49,7 @@ _token_file = click.option(
     "--token-file",
     envvar="WHEELD_TOKEN_FILE",
     required=True,
-    type=click.Path(path_type=Path, dir_okay=False),
+    type=FilePath(dir_okay=False),
     help="The file that the server reads.",
 )
 _as_json = click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")

@@ -28,6 +28,7 @@ from wal.errors import LockedError, RefusedError, WalError
 from wal.repair import RepairError, repair
 from wal.segment import list_segments
 from wal.verify import Report, as_text, grouped, verify
+from wheel.commands.kinds import FilePath
 from wheel.commands.lazy import CONTEXT
 from wheel.commands.output import iso
 from wheel.errors import in_words
@@ -60,9 +61,7 @@ Examples:
   wheeld wal repair /srv/wheeld --i-accept-losing 0-records
 """
 
-data_argument = click.argument(
-    "data", required=False, type=click.Path(path_type=Path, file_okay=False)
-)
+data_argument = click.argument("data", required=False, type=FilePath(file_okay=False))
 json_flag = click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 
 
@@ -99,7 +98,7 @@ def verify_command(data: Path | None, as_json: bool) -> int:
 
 
 @wal_group.command("inspect", epilog=INSPECT_EPILOG, context_settings=CONTEXT)
-@click.argument("path", required=False, type=click.Path(path_type=Path))
+@click.argument("path", required=False, type=FilePath())
 @click.option("--from", "from_lsn", type=click.IntRange(1), default=1, help="First lsn to show.")
 @click.option("--to", "to_lsn", type=click.IntRange(1), help="Last lsn to show.")
 @click.option("--kind", "kinds", multiple=True, metavar="KIND", help="Only these, as CREATED.")
