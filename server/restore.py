@@ -36,6 +36,10 @@ EXAMPLES_MAX: Final = 20
 MEMORY_BYTES_MAX: Final = 1 << 50  # what a server could hold, this one can
 
 
+class TargetError(WalError):
+    """The folder to make a store in has something in it."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Restored:
     """What was made.
@@ -89,7 +93,8 @@ def restore(disk: Disk, path: str, target: str, *, clock: Clock) -> Restored:
         clock: for times and randomness.
 
     Raises:
-        BackupError: target is not empty, or the backup is none or damaged.
+        TargetError: target is not empty.
+        BackupError: the backup is none or damaged.
         WalError: what is in it does not make a store.
         CoreError: the engine cannot apply it.
         OSError: a file call failed.
@@ -98,7 +103,7 @@ def restore(disk: Disk, path: str, target: str, *, clock: Clock) -> Restored:
     with suppress(FileNotFoundError):
         names = disk.names(target)
         if names:
-            raise BackupError(f"{target} is not empty: name a folder that is, or a new one")
+            raise TargetError(f"{target} is not empty: name an empty folder, or a new one")
     read_backup(disk, path)  # whole, before anything is made of it
     if not names:
         with suppress(FileExistsError):

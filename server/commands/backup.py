@@ -73,8 +73,8 @@ def backup_command(target: Path, *, data: Path | None, url: str | None, as_json:
                 stamp = iso(wall_ms // 1000 * 1000).replace(":", "")
                 file /= f"wheeld-{stamp}.backup"
             made = write_backup(disk, path, str(file), wall_ms=wall_ms, durable_lsn=durable_lsn)
-    except FileNotFoundError as error:
-        click.echo(f"Error: {in_words(error)}; --data names the store's directory", err=True)
+    except _NoStoreError as error:
+        click.echo(f"Error: {error}; --data names the store's directory", err=True)
         return EXIT_NOT_FOUND
     except RefusedError as error:
         click.echo(f"Error: {error}", err=True)
@@ -96,6 +96,10 @@ def _is_folder(disk: RealDisk, path: Path) -> bool:
         return False
 
 
+class _NoStoreError(Exception):
+    """There is no data directory where one was looked for."""
+
+
 @contextmanager
 def _held_still(
     disk: RealDisk, data: Path | None, url: str | None
@@ -105,7 +109,8 @@ def _held_still(
     Raises:
         BackupError: the server at url serves another data directory than data, or one that is
             not on this machine.
-        FileNotFoundError: there is no such directory, and no server that says where its own is.
+        _NoStoreError: there is no such directory, and no server that says where its own is.
+        ConnectError: url names a server, and it is not there.
     """
     if data is None and _answers(url):
         with _held_by_server(url) as (served, durable_lsn):
@@ -113,7 +118,11 @@ def _held_still(
             yield served, durable_lsn
         return
     path = str(data or default_data(os.environ, Path.home()).absolute())
-    lock_fd = disk.lock(f"{path}/LOCK") if "IDENT" in disk.names(path) else None
+    try:
+        names = disk.names(path)
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise _NoStoreError(in_words(error)) from error
+    lock_fd = disk.lock(f"{path}/LOCK") if "IDENT" in names else None
     if lock_fd is not None:
         try:
             yield path, None
@@ -134,13 +143,18 @@ def _answers(url: str | None) -> bool:
     """Return whether a server answers at url.
 
     Raises:
+        ConnectError: none does, and it was named: another store must not be copied in its place.
         WheeldError: one is there, and refuses the token or does not answer as one should.
     """
     try:
         with Client(url) as client:
             client.execute("PING")
-    except ConnectError:
-        return False
+    except ConnectError as error:
+        if url is None:
+            return False
+        raise ConnectError(
+            f"{error}; --data copies the directory of a server that is stopped"
+        ) from error
     return True
 
 

@@ -208,7 +208,7 @@ def test_a_restore_that_cannot_be_says_why_and_serves_nothing(server, second, tm
         said = wheeld("restore", tmp_path / name, "--to", target, status=11)
         assert text in said
         assert not target.exists()
-    assert "is not empty" in wheeld("restore", tmp_path / "b", "--to", server.data, status=11)
+    assert "is not empty" in wheeld("restore", tmp_path / "b", "--to", server.data, status=1)
     said = wheeld("restore", tmp_path / "missing", "--to", tmp_path / "x", status=3)
     assert said == f"Error: {tmp_path}/missing: no such file or directory\n"
     said = wheeld("backup", tmp_path / "y", "--data", tmp_path / "nowhere", status=3)

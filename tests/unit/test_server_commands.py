@@ -1,10 +1,12 @@
-"""`wheeld wal verify` and `wheeld token`, as a shell sees them."""
+"""`wheeld wal verify`, `backup` and `token`, as a shell sees them."""
 
 import json
+import socket
 import stat
 
 import pytest
 
+import wheeld
 from server.auth import read_tokens
 from server.commands.token import token_group
 from server.commands.wal import wal_group
@@ -88,6 +90,36 @@ def test_verify_of_no_folder_is_refused_and_makes_none(capsys, tmp_path):
     assert status == 3
     assert "none" in err
     assert not (tmp_path / "none").exists()
+
+
+@pytest.fixture
+def nobody():
+    """The URL of a port on which nobody listens."""
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        return f"wheeld://127.0.0.1:{taken.getsockname()[1]}"
+
+
+def test_backup_of_a_named_server_that_is_not_there_copies_no_other_store(
+    capsys, data, nobody, tmp_path, monkeypatch
+):
+    """It copied the default directory, another store, and said nothing of the server."""
+    monkeypatch.setenv("STATE_DIRECTORY", str(data))
+    target = tmp_path / "b"
+    assert wheeld.main(["backup", str(target), "--url", nobody]) == 4
+    said = capsys.readouterr().err
+    assert nobody in said
+    assert "--data" in said
+    assert not target.exists()
+    monkeypatch.setenv("WHEELD_URL", nobody)
+    assert wheeld.main(["backup", str(target), "--data", str(data)]) == 0
+
+
+def test_backup_into_a_folder_that_is_not_there_names_it_and_not_the_store(
+    capsys, data, tmp_path
+):
+    target = tmp_path / "none" / "b"
+    assert wheeld.main(["backup", str(target), "--data", str(data)]) == 1
+    assert capsys.readouterr().err == f"Error: {tmp_path}/none: no such file or directory\n"
 
 
 def test_created_token_is_printed_once_and_only_its_hash_is_kept(capsys, tmp_path):
