@@ -144,6 +144,8 @@ def inspect_command(
     except FileNotFoundError as error:
         click.echo(f"Error: {in_words(error)}", err=True)
         return EXIT_NOT_FOUND
+    except BrokenPipeError:
+        raise  # whoever read has read enough
     except OSError as error:
         raise click.ClickException(in_words(error)) from error
 

@@ -217,7 +217,23 @@ def test_mark_needs_the_run_alone(server, capsys):
 
 def test_delete_asks_before_it_deletes(server, capsys, monkeypatch):
     monkeypatch.setattr("click.termui.visible_prompt_func", lambda _text: "n")
-    assert run(server, "delete", "n", replies=[ENTRY], status=130) == []
+    assert run(server, "delete", "n", replies=[ENTRY], status=1) == []
+    assert "nothing was changed" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("answer", "status", "says"),
+    [(EOFError, 1, "--yes does not ask"), (KeyboardInterrupt, 130, "")],
+)
+def test_without_an_answer_nothing_is_deleted(server, capsys, monkeypatch, answer, status, says):
+    """No terminal is no Ctrl-C: a script has to learn what to write."""
+
+    def ask(_text):
+        raise answer
+
+    monkeypatch.setattr("click.termui.visible_prompt_func", ask)
+    assert run(server, "delete", "n", replies=[ENTRY], status=status) == []
+    assert says in capsys.readouterr().err
 
 
 def test_runs_show_a_stretch_of_dropped_times_as_one_row(server, capsys):

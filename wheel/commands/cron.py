@@ -15,6 +15,7 @@ from wheel.commands.cron_runs import RUN_COMMANDS
 from wheel.commands.imports import IMPORT_COMMANDS
 from wheel.commands.lazy import CONTEXT
 from wheel.commands.output import (
+    confirm,
     from_now,
     iso,
     json_option,
@@ -346,7 +347,7 @@ def next_command(name: str, *, count: int, url: str | None, as_json: bool) -> No
 def delete_command(name: str, *, force: bool, yes: bool, url: str | None, as_json: bool) -> None:
     """Delete the schedule NAME with its history; what was not handed out is cancelled."""
     if not yes:
-        click.confirm(f"Delete the schedule {name!r} and its history?", abort=True, err=True)
+        confirm(f"Delete the schedule {name!r} and its history?")
     with Client(url) as client:
         client.schedule(name).delete(force=force)
     if as_json:

@@ -5,7 +5,10 @@ separated by tabs, times as ISO 8601 in UTC; ``--json`` gets one document. Data 
 everything else to stderr. Ids are strings in JSON, because JavaScript would round the numbers.
 """
 
+import contextlib
+import errno
 import json
+import os
 import sys
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
@@ -25,6 +28,7 @@ from wheel.errors import (
     UnavailableError,
     WheeldError,
     WheeldTimeout,
+    in_words,
 )
 
 # What a script can tell apart. 2 is click's own, for wrong usage.
@@ -48,6 +52,8 @@ _STATUSES: Final[tuple[tuple[type[WheeldError], int], ...]] = (
     (NotLeaderError, EXIT_REFUSED),
     (ServerError, EXIT_REFUSED),
 )
+# What a write to a full or broken output fails with; a closed pipe is click's business.
+_OUTPUT_ERRORS: Final = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO, errno.EBADF}
 _SPANS: Final = ((86_400_000, "d"), (3_600_000, "h"), (60_000, "min"), (1_000, "s"), (1, "ms"))
 
 # What every command that talks to a server has.
@@ -85,7 +91,45 @@ def run(group: click.Group, argv: list[str]) -> int:
         return exit_status(error)
     except click.Abort:
         return EXIT_INTERRUPTED
+    except UnicodeEncodeError as error:
+        # Python reads an argument that is not UTF-8 into text that cannot be written.
+        click.echo(f"Error: not UTF-8: {error.object!r}", err=True)
+        return EXIT_USAGE
+    except OSError as error:
+        if error.filename is not None or error.errno not in _OUTPUT_ERRORS:
+            raise
+        click.echo(f"Error: the output cannot be written: {in_words(error)}", err=True)
+        _forget_output()
+        return EXIT_FAILED
     return status if isinstance(status, int) else 0
+
+
+def _forget_output() -> None:
+    """Let what stands in the output's buffer go nowhere: its flush at the exit would fail again."""
+    with contextlib.suppress(OSError, ValueError):
+        nowhere = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(nowhere, sys.stdout.fileno())
+        os.close(nowhere)
+
+
+def confirm(question: str) -> None:
+    """Ask a person, and return if the answer is yes.
+
+    Raises:
+        click.ClickException: the answer is no, or there is nobody to answer.
+        click.Abort: it was Ctrl-C.
+    """
+    try:
+        agreed = click.confirm(question, err=True)
+    except click.Abort as error:
+        if not isinstance(error.__context__, EOFError):
+            raise
+        click.echo(err=True)
+        raise click.ClickException(
+            "nobody answered, so nothing was changed; --yes does not ask"
+        ) from error
+    if not agreed:
+        raise click.ClickException("nothing was changed")
 
 
 def print_json(document: Mapping[str, object]) -> None:

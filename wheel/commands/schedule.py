@@ -1,6 +1,7 @@
 """``wheeld schedule``: one job, from a shell."""
 
 import json
+import os
 import sys
 
 import click
@@ -88,7 +89,7 @@ def read_payload(payload: str) -> bytes:
         except OSError as error:
             raise click.BadParameter(f"{payload[1:]}: {error.strerror}") from error
     else:
-        content = payload.encode()
+        content = os.fsencode(payload)
     try:
         json.loads(content)
     except ValueError as error:
