@@ -30,6 +30,7 @@ MEMORY_BYTES_MIN: Final = 16 * 1024 * 1024
 PAYLOAD_BYTES_MAX: Final = 64 * 1024
 DEAD_MAX: Final = 1_000_000
 DEAD_KEPT_MS: Final = 90 * 86_400_000
+DEAD_KEPT_MS_MIN: Final = 1000
 DEAD_KEPT_MS_LIMIT: Final = 100 * 365 * 86_400_000
 JOBS_MAX: Final = 500_000_000  # eight cells of the wheel for each, numbered in 32 bits
 JOB_BYTES_MIN: Final = 64  # a job's row; only what is used costs memory
@@ -138,18 +139,19 @@ class Settings:
         """
         _within("--listen: port", self.port, 0, 65_535)
         _within("--maxclients", self.clients_max, 1, CLIENTS_MAX_LIMIT)
-        _within("--maxmemory", self.memory_bytes_max, MEMORY_BYTES_MIN, _SIZE_LIMIT_BYTES)
+        _size_within("--maxmemory", self.memory_bytes_max, MEMORY_BYTES_MIN, _SIZE_LIMIT_BYTES)
         _within("--dead-max", self.dead_max, 1, JOBS_MAX)
-        _within("--dead-kept in ms", self.dead_kept_ms, 1000, DEAD_KEPT_MS_LIMIT)
-        _within("--segment-size", self.segment_bytes, SEGMENT_BYTES_MIN, SEGMENT_BYTES_LIMIT)
-        _within(
+        if not DEAD_KEPT_MS_MIN <= self.dead_kept_ms <= DEAD_KEPT_MS_LIMIT:
+            raise SettingsError("--dead-kept must be 1s to 36500d")
+        _size_within("--segment-size", self.segment_bytes, SEGMENT_BYTES_MIN, SEGMENT_BYTES_LIMIT)
+        _size_within(
             "--checkpoint-after",
             self.checkpoint_after_bytes,
             CHECKPOINT_AFTER_BYTES_MIN,
             _SIZE_LIMIT_BYTES,
         )
         _within("--keep-checkpoints", self.keep_checkpoints, 1, KEEP_CHECKPOINTS_LIMIT)
-        _within("--scrub", self.scrub_bytes, 0, _SIZE_LIMIT_BYTES)
+        _size_within("--scrub", self.scrub_bytes, 0, _SIZE_LIMIT_BYTES)
         if self.segment_bytes % SEGMENT_BLOCK_BYTES:
             raise SettingsError(
                 f"--segment-size is {self.segment_bytes} bytes, it must be a multiple of"
@@ -195,7 +197,21 @@ def make_tls_options(
 
 def _within(what: str, value: int, low: int, high: int) -> None:
     if not low <= value <= high:
-        raise SettingsError(f"{what} is {value}, it must lie in {low}..{high}")
+        raise SettingsError(f"{what} is {value}; it must be {low} to {high}")
+
+
+def _size_within(what: str, size_bytes: int, low_bytes: int, high_bytes: int) -> None:
+    if not low_bytes <= size_bytes <= high_bytes:
+        found, low, high = map(shown_size, (size_bytes, low_bytes, high_bytes))
+        raise SettingsError(f"{what} is {found}; it must be {low} to {high}")
+
+
+def shown_size(size_bytes: int) -> str:
+    """Return a number of bytes as ``parse_size_bytes`` reads it, in its largest whole unit."""
+    unit = next(name for name in "tgmk" if not size_bytes % _SIZE_UNITS[name] or name == "k")
+    if not size_bytes or size_bytes % _SIZE_UNITS[unit]:
+        return str(size_bytes)
+    return f"{size_bytes // _SIZE_UNITS[unit]}{unit.upper()}"
 
 
 def parse_size_bytes(text: str) -> int:
@@ -208,7 +224,7 @@ def parse_size_bytes(text: str) -> int:
     """
     match = _SIZE.fullmatch(text.strip())
     if match is None:
-        raise SettingsError(f"{text!r} is not a size, write for example 512M or 2G")
+        raise SettingsError(f"{text!r} is not a size; write for example 512M or 2G")
     size_bytes = int(match["number"]) * _SIZE_UNITS[match["unit"].lower()]
     if size_bytes > _SIZE_LIMIT_BYTES:
         raise SettingsError(f"{text!r} is more than 1024T, the largest size there is")

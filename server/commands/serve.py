@@ -28,7 +28,7 @@ from server.settings import (
     parse_listen,
     parse_size_bytes,
 )
-from wheel.commands.kinds import FilePath
+from wheel.commands.kinds import FilePath, duration
 from wheel.commands.lazy import CONTEXT
 from wheel.errors import InvalidRequest
 from wheel.values import duration_ms
@@ -38,6 +38,14 @@ Examples:
   wheeld serve
   wheeld serve --data /srv/wheeld --maxmemory 4G --fsync interval
 """
+
+
+def _size(ctx: click.Context, param: click.Parameter, value: str | None) -> int | None:
+    """Return the bytes that an option says; the callback of one."""
+    try:
+        return None if value is None else parse_size_bytes(value)
+    except SettingsError as error:
+        raise click.BadParameter(str(error), ctx, param) from error
 
 
 @click.command("serve", epilog=EPILOG, context_settings=CONTEXT)
@@ -61,12 +69,13 @@ Examples:
     type=click.Choice([mode.value for mode in Fsync]),
     default=Fsync.ALWAYS.value,
     show_default=True,
-    help="Sync the log before each reply, every 50 ms, or when the kernel likes.",
+    help="Sync the log before each reply, every 50 ms, or leave it to the kernel.",
 )
 @click.option(
     "--maxmemory",
     envvar="WHEELD_MAXMEMORY",
     metavar="SIZE",
+    callback=_size,
     help="For jobs and connections, as 512M or 4G  [default: 70 % of what there is]",
 )
 @click.option(
@@ -82,7 +91,8 @@ Examples:
     default="64M",
     show_default=True,
     metavar="SIZE",
-    help="Of a file of the log; each start opens a fresh one.",
+    callback=_size,
+    help="Size of a log file; each start opens a fresh one.",
 )
 @click.option(
     "--checkpoint-after",
@@ -90,7 +100,8 @@ Examples:
     default="64M",
     show_default=True,
     metavar="SIZE",
-    help="Of log: then a checkpoint is made, if it is also 3/4 of the last one's size.",
+    callback=_size,
+    help="Make a checkpoint after so much log, and at least 3/4 of the last one's size.",
 )
 @click.option(
     "--keep-checkpoints",
@@ -99,7 +110,7 @@ Examples:
     default=KEEP_CHECKPOINTS,
     show_default=True,
     metavar="N",
-    help="Generations; 1 takes less disk, and has none to fall back to.",
+    help="Checkpoints kept; 1 takes less disk, and leaves none to fall back to.",
 )
 @click.option(
     "--scrub",
@@ -107,7 +118,8 @@ Examples:
     default="10M",
     show_default=True,
     metavar="SIZE",
-    help="A second: checkpoints and sealed log are read again and verified; 0 = never.",
+    callback=_size,
+    help="Read so much of the files a second again, to find damage early; 0 = never.",
 )
 @click.option(
     "--dead-max",
@@ -116,7 +128,7 @@ Examples:
     default=DEAD_MAX,
     show_default=True,
     metavar="N",
-    help="Dead jobs kept; the oldest goes first.",
+    help="Dead jobs kept; beyond that the oldest goes.",
 )
 @click.option(
     "--dead-kept",
@@ -124,6 +136,7 @@ Examples:
     default="90d",
     show_default=True,
     metavar="DURATION",
+    callback=duration,
     help="How long a dead job is kept.",
 )
 @click.option(
@@ -142,25 +155,25 @@ Examples:
     "--tls-cert",
     envvar="WHEELD_TLS_CERT",
     type=FilePath(dir_okay=False),
-    help="PEM file: our certificate, then those that vouch for it.",
+    help="PEM file: the server's certificate, then its intermediates.",
 )
 @click.option(
     "--tls-key",
     envvar="WHEELD_TLS_KEY",
     type=FilePath(dir_okay=False),
-    help="PEM file of its key; SIGHUP reads both again.",
+    help="PEM file: its key, mode 0600. SIGHUP reads all these files again.",
 )
 @click.option(
     "--tls-client-ca",
     envvar="WHEELD_TLS_CLIENT_CA",
     type=FilePath(dir_okay=False),
-    help="PEM file of who vouches for clients: a certificate's name signs in as that token.",
+    help="PEM file: CAs of client certificates, whose name signs in as the token of it.",
 )
 @click.option(
     "--tls-client-auth",
     envvar="WHEELD_TLS_CLIENT_AUTH",
     type=click.Choice(["optional", "required"]),
-    help="Whether a client must show a certificate  [default: optional]",
+    help="Whether a client must show one  [default: optional]",
 )
 @click.option(
     "--allow-network-fs",
@@ -179,12 +192,12 @@ def serve_command(
     data: Path | None,
     listen: str,
     fsync: str,
-    maxmemory: str | None,
+    maxmemory: int | None,
     maxclients: int | None,
-    segment_size: str,
-    checkpoint_after: str,
+    segment_size: int,
+    checkpoint_after: int,
     keep_checkpoints: int,
-    scrub: str,
+    scrub: int,
     dead_max: int,
     dead_kept: str,
     token_file: Path | None,
@@ -196,7 +209,9 @@ def serve_command(
     allow_network_fs: bool,
     strict_handlers: bool,
 ) -> int:
-    """Run the server until SIGTERM or SIGINT.
+    """Run the server until SIGTERM or Ctrl-C.
+
+    Each option may be set by an environment variable as well: WHEELD_DATA, WHEELD_LISTEN and so on.
 
     Exit status: 0 stopped in order, 1 the address is taken, 74 the log failed, 78 the options or
     the data directory do not let it start.
@@ -212,15 +227,13 @@ def serve_command(
             port=port,
             fsync=Fsync(fsync),
             memory_bytes_max=(
-                default_memory_bytes_max(machine_memory_bytes())
-                if maxmemory is None
-                else parse_size_bytes(maxmemory)
+                default_memory_bytes_max(machine_memory_bytes()) if maxmemory is None else maxmemory
             ),
             clients_max=clients_max,
-            segment_bytes=parse_size_bytes(segment_size),
-            checkpoint_after_bytes=parse_size_bytes(checkpoint_after),
+            segment_bytes=segment_size,
+            checkpoint_after_bytes=checkpoint_after,
             keep_checkpoints=keep_checkpoints,
-            scrub_bytes=parse_size_bytes(scrub),
+            scrub_bytes=scrub,
             dead_max=dead_max,
             dead_kept_ms=duration_ms(dead_kept),
             token_file=None if token_file is None else token_file.absolute(),

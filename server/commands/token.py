@@ -64,7 +64,9 @@ def token_group() -> None:
 @click.argument("name")
 @click.argument("role")
 @_token_file
-@click.option("--expires", metavar="WHEN", help="From when on it is no good: 30d, or ISO 8601.")
+@click.option(
+    "--expires", metavar="WHEN", help="When it ends: 30d from now, or ISO 8601 with an offset."
+)
 @click.option(
     "--certificate",
     is_flag=True,
@@ -87,6 +89,8 @@ def create_command(
         expires_ms = None if expires is None else _moment_ms(expires, now_ms)
     except ValueError as error:
         raise click.UsageError(str(error)) from error
+    if expires_ms is not None and expires_ms <= now_ms:
+        raise click.UsageError(f"--expires {expires} has passed: the token would let nobody in")
     secret, token = mint(
         name,
         Role(role_word),
@@ -167,9 +171,12 @@ def _moment_ms(text: str, now_ms: int) -> int:
     Raises:
         ValueError: it is neither.
     """
-    if "-" in text or ":" in text:
-        return parse_time_ms(text)
-    at_ms = now_ms + duration_ms(text)
+    try:
+        if "-" in text or ":" in text:
+            return parse_time_ms(text)
+        at_ms = now_ms + duration_ms(text)
+    except ValueError as error:
+        raise ValueError(f"--expires: {error}") from error
     if at_ms > LATEST_MS:
         raise ValueError(f"{text!r} is after the year 9999; leave --expires out for never")
     return at_ms

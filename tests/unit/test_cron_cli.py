@@ -90,7 +90,7 @@ def test_add_without_next_time_prints_none(server, capsys):
         (["trigger", "n", "--at", "now", "--in", "5m"], "--at ISO or --in DUR"),
         (["mark", "n@x", "done"], "'done' is not one of"),
         (["explain", "@daily", "--count", "0"], "not in the range"),
-        (["backfill", "n", "2026-12-01"], "Missing argument 'TO'"),
+        (["backfill", "n", "2026-12-01T00:00Z"], "Missing argument 'TO'"),
     ],
 )
 def test_a_wrong_call_is_refused_with_status_2(server, capsys, argv, says):

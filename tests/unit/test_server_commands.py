@@ -114,9 +114,7 @@ def test_backup_of_a_named_server_that_is_not_there_copies_no_other_store(
     assert wheeld.main(["backup", str(target), "--data", str(data)]) == 0
 
 
-def test_backup_into_a_folder_that_is_not_there_names_it_and_not_the_store(
-    capsys, data, tmp_path
-):
+def test_backup_into_a_folder_that_is_not_there_names_it_and_not_the_store(capsys, data, tmp_path):
     target = tmp_path / "none" / "b"
     assert wheeld.main(["backup", str(target), "--data", str(data)]) == 1
     assert capsys.readouterr().err == f"Error: {tmp_path}/none: no such file or directory\n"

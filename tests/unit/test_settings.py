@@ -22,6 +22,7 @@ from server.settings import (
     parse_listen,
     parse_size_bytes,
     resolve_listen,
+    shown_size,
 )
 
 HOME = Path("/home/someone")
@@ -60,6 +61,7 @@ def test_what_is_not_a_size_is_refused_with_its_text(text):
 @given(st.integers(0, 1 << 50))
 def test_every_number_of_bytes_is_a_size(size_bytes):
     assert parse_size_bytes(str(size_bytes)) == size_bytes
+    assert parse_size_bytes(shown_size(size_bytes)) == size_bytes
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ import click
 from wheel.client import Client
 from wheel.commands.cron_runs import RUN_COMMANDS
 from wheel.commands.imports import IMPORT_COMMANDS
+from wheel.commands.kinds import duration, moment
 from wheel.commands.lazy import CONTEXT
 from wheel.commands.output import (
     confirm,
@@ -34,6 +35,7 @@ from wheel.definitions import (
     CronOptions,
     DstRule,
 )
+from wheel.errors import InvalidRequest
 from wheel.recurring import Explanation, Fire, Schedule
 from wheel.system import SYSTEM
 from wheel.values import BACKOFF_KINDS, Backoff, BackoffKind, backoff
@@ -89,55 +91,101 @@ def cron_group() -> None:
     """Make schedules, look at them, and see to their runs."""
 
 
+def _backoff(_ctx: click.Context, _param: click.Parameter, text: str | None) -> Backoff | None:
+    return None if text is None else read_backoff(text)
+
+
 WHEN_OPTIONS: Final = (
-    click.Option(["--tz"], metavar="ZONE", help="The zone the rule is read in; UTC if not given."),
-    click.Option(["--jitter"], metavar="DUR", help="Move each run by up to so much."),
-    click.Option(["--start"], metavar="ISO", help="No run before."),
-    click.Option(["--end"], metavar="ISO", help="No run after."),
-    click.Option(["--max-runs"], type=click.IntRange(1), help="Stop after so many."),
+    click.Option(["--tz"], metavar="ZONE", help="Time zone of the rule  [default: UTC]"),
     click.Option(
-        ["--dst"], type=click.Choice(DST_RULES), help="What happens where clocks change; cron."
+        ["--jitter"], metavar="DUR", callback=duration, help="Delay each run by up to so much."
+    ),
+    click.Option(["--start"], metavar="ISO", callback=moment, help="No run before this moment."),
+    click.Option(["--end"], metavar="ISO", callback=moment, help="No run after this moment."),
+    click.Option(["--max-runs"], type=click.IntRange(1), help="End after so many runs."),
+    click.Option(
+        ["--dst"],
+        type=click.Choice(DST_RULES),
+        help="How the rule behaves when the clocks change  [default: cron]",
     ),
 )
 WHICH_OPTIONS: Final = (
     click.Option(
         ["--overlap"],
         type=click.Choice(OVERLAPS),
-        help="When a run is due while another is active; skip.",
+        help="What to do when a run is due while another is active  [default: skip]",
     ),
     click.Option(
         ["--catch-up"],
         type=click.Choice(CATCH_UPS),
-        help="What becomes of times that passed meanwhile; latest.",
-    ),
-    click.Option(["--catch-up-window"], metavar="DUR", help="None older than that."),
-    click.Option(["--catch-up-max"], type=click.IntRange(1), help="At most so many."),
-    click.Option(
-        ["--after"], multiple=True, metavar="NAME", help="Wait for NAME; may be repeated."
+        help="Which missed runs to make up for, after a downtime or pause  [default: latest]",
     ),
     click.Option(
-        ["--after-rule"], type=click.Choice(AFTER_RULES), help="Whether they must succeed."
+        ["--catch-up-window"],
+        metavar="DUR",
+        callback=duration,
+        help="Make up for no run older than this.",
     ),
     click.Option(
-        ["--date"], type=click.Choice(DATE_MODES), help="What of the time is compared; day."
+        ["--catch-up-max"],
+        type=click.IntRange(1),
+        help="Make up for at most so many runs  [default: 1000]",
     ),
-    click.Option(["--dag"], metavar="NAME", help="Show it under this name."),
+    click.Option(
+        ["--after"],
+        multiple=True,
+        metavar="NAME",
+        help="Wait for the run of NAME for the same date; may be repeated.",
+    ),
+    click.Option(
+        ["--after-rule"],
+        type=click.Choice(AFTER_RULES),
+        help="Whether those must succeed or only end  [default: all_success]",
+    ),
+    click.Option(
+        ["--date"],
+        type=click.Choice(DATE_MODES),
+        help="What counts as the same date for --after  [default: day]",
+    ),
+    click.Option(["--dag"], metavar="NAME", help="The graph that `wheeld dag` shows it in."),
 )
 JOB_OPTIONS: Final = (
-    click.Option(["--priority"], type=click.IntRange(0, 255), help="0 first; 128 if not given."),
+    click.Option(["--priority"], type=click.IntRange(0, 255), help="0 goes first  [default: 128]"),
     click.Option(
-        ["--retries"], type=click.IntRange(0, 1_000), help="How many failures are allowed."
+        ["--retries"],
+        type=click.IntRange(0, 1_000),
+        help="Failures allowed; one more and the run is dead.",
     ),
     click.Option(
-        ["--lost"], type=click.IntRange(0, 1_000), help="How many lost leases are allowed."
+        ["--lost"],
+        type=click.IntRange(0, 1_000),
+        help="Lost leases allowed; one more and the run is dead.",
     ),
     click.Option(
-        ["--backoff"], metavar="KIND:DUR[:MAX]", help="Wait between attempts: exp:15s:1h, fixed:5m."
+        ["--backoff"],
+        metavar="KIND:DUR[:MAX]",
+        callback=_backoff,
+        help="Wait between attempts: exp:15s:1h, linear:1m, fixed:5m.",
     ),
-    click.Option(["--lease"], metavar="DUR", help="How long a silent worker counts as alive."),
-    click.Option(["--timeout"], metavar="DUR", help="How long a run may last; 0s is for ever."),
-    click.Option(["--expire"], metavar="DUR", help="Not handed out so long after it was due."),
-    click.Option(["--group"], metavar="NAME", help="Stored with the jobs."),
+    click.Option(
+        ["--lease"],
+        metavar="DUR",
+        callback=duration,
+        help="How long a silent worker counts as alive.",
+    ),
+    click.Option(
+        ["--timeout"],
+        metavar="DUR",
+        callback=duration,
+        help="How long a run may last; 0s = for ever.",
+    ),
+    click.Option(
+        ["--expire"],
+        metavar="DUR",
+        callback=duration,
+        help="Give a run up if no worker took it so long after it was due.",
+    ),
+    click.Option(["--group"], metavar="NAME", help="A label, stored with the jobs."),
 )
 
 
@@ -172,8 +220,6 @@ def add_command(
     """
     content = None if payload is None else read_payload(payload)
     words = {key: value for key, value in given.items() if value not in (None, ())}
-    if "backoff" in words:
-        words["backoff"] = read_backoff(str(words["backoff"]))
     with Client(url) as client:
         made = client.schedule_cron(name, rule, handler, content, **cast("CronOptions", words))
     next_ms = unix_ms(made)
@@ -195,13 +241,16 @@ def read_backoff(text: str) -> Backoff:
     """Return what ``kind:base[:max]`` says.
 
     Raises:
-        click.BadParameter: another form.
+        click.BadParameter: another form, or no duration.
     """
     kind, _, rest = text.partition(":")
     base, _, most = rest.partition(":")
     if kind not in BACKOFF_KINDS or not base:
         raise click.BadParameter(f"{text!r}: write exp:15s:1h, linear:1m or fixed:5m")
-    return backoff(base, cast("BackoffKind", kind), max=most or None)
+    try:
+        return backoff(base, cast("BackoffKind", kind), max=most or None)
+    except InvalidRequest as error:
+        raise click.BadParameter(str(error)) from error
 
 
 @cron_group.command("list", epilog=LIST_EPILOG, context_settings=CONTEXT)
@@ -260,7 +309,7 @@ def _value(name: str, value: object) -> str:
 @cron_group.command("explain", epilog=EXPLAIN_EPILOG, context_settings=CONTEXT)
 @click.argument("rule")
 @click.option("--tz", default="UTC", metavar="ZONE", show_default=True, help="The rule's zone.")
-@click.option("--from", "after", metavar="ISO", help="Begin there; now if not given.")
+@click.option("--from", "after", metavar="ISO", callback=moment, help="Begin there  [default: now]")
 @click.option(
     "--count", type=click.IntRange(1, 100), default=3, show_default=True, help="How many times."
 )

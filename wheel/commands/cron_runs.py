@@ -6,6 +6,7 @@ from typing import Final, cast
 import click
 
 from wheel.client import Client
+from wheel.commands.kinds import duration, moment
 from wheel.commands.lazy import CONTEXT
 from wheel.commands.output import (
     iso,
@@ -82,8 +83,8 @@ def resume_command(name: str, *, url: str | None, as_json: bool) -> None:
 
 @click.command("trigger", epilog=TRIGGER_EPILOG, context_settings=CONTEXT)
 @click.argument("name")
-@click.option("--at", metavar="ISO", help="When it is due; at once if not given.")
-@click.option("--in", "delay", metavar="DUR", help="The same as a while from now.")
+@click.option("--at", metavar="ISO", callback=moment, help="When it is due; now by default.")
+@click.option("--in", "delay", metavar="DUR", callback=duration, help="Due so long from now.")
 @click.option("--force", is_flag=True, help="Whatever the schedule's overlap says.")
 @url_option
 @json_option
@@ -98,7 +99,7 @@ def trigger_command(
 ) -> None:
     """Make one run of the schedule NAME by hand."""
     if at is not None and delay is not None:
-        raise click.UsageError("say when, once: --at ISO or --in DUR")
+        raise click.UsageError("say when with either --at ISO or --in DUR")
     when: When | None = at if delay is None else f"+{delay}"
     with Client(url) as client:
         run_id = client.schedule(name).trigger(at=when, force=force)
@@ -107,8 +108,8 @@ def trigger_command(
 
 @click.command("backfill", epilog=BACKFILL_EPILOG, context_settings=CONTEXT)
 @click.argument("name")
-@click.argument("start", metavar="FROM")
-@click.argument("end", metavar="TO")
+@click.argument("start", metavar="FROM", callback=moment)
+@click.argument("end", metavar="TO", callback=moment)
 @click.option("--dry-run", is_flag=True, help="Only say which runs.")
 @click.option("--reverse", is_flag=True, help="The newest first.")
 @click.option("--active", type=click.IntRange(1), help="At most so many at once.")

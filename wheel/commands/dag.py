@@ -9,6 +9,7 @@ import click
 from wheel.applying import ordered
 from wheel.client import Client
 from wheel.commands.cron import shown_moment, unix_ms
+from wheel.commands.kinds import moment
 from wheel.commands.lazy import CONTEXT
 from wheel.commands.output import (
     iso,
@@ -203,8 +204,8 @@ def rerun_command(name: str, date: str, *, url: str | None, as_json: bool) -> No
 
 @dag_group.command("backfill", epilog=BACKFILL_EPILOG, context_settings=CONTEXT)
 @click.argument("name")
-@click.argument("start", metavar="FROM")
-@click.argument("end", metavar="TO")
+@click.argument("start", metavar="FROM", callback=moment)
+@click.argument("end", metavar="TO", callback=moment)
 @click.option("--dry-run", is_flag=True, help="Only say which runs.")
 @click.option("--reverse", is_flag=True, help="The newest first.")
 @click.option("--active", type=click.IntRange(1), help="At most so many of a task at once.")

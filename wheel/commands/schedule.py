@@ -7,6 +7,7 @@ import sys
 import click
 
 from wheel.client import Client
+from wheel.commands.kinds import duration, moment
 from wheel.commands.lazy import CONTEXT
 from wheel.commands.output import from_now, iso, json_option, print_json, print_table, url_option
 from wheel.system import SYSTEM
@@ -21,16 +22,41 @@ HEADER = ("ID", "WHAT", "HANDLER", "DUE (UTC)", "KEY")
 
 
 @click.command("schedule", epilog=EPILOG, context_settings=CONTEXT)
-@click.option("--at", metavar="ISO", help="A moment: ISO 8601 with an offset or Z, or now.")
-@click.option("--in", "delay", metavar="DUR", help="A while: 90s, 30m, 24h, 7d, 1h30m.")
+@click.option(
+    "--at",
+    metavar="ISO",
+    callback=moment,
+    help="A moment: ISO 8601 with an offset or Z, or now.",
+)
+@click.option(
+    "--in",
+    "delay",
+    metavar="DUR",
+    callback=duration,
+    help="A while from now: 90s, 30m, 24h, 7d, 1h30m.",
+)
 @click.option("--key", help="A name of the job, unique among live jobs.")
 @click.option(
     "--on-conflict", type=click.Choice(ON_CONFLICT), help="What happens if the key is taken."
 )
-@click.option("--window", metavar="DUR", help="How long after its end the key counts as taken.")
+@click.option(
+    "--window",
+    metavar="DUR",
+    callback=duration,
+    help="How long after the end of its job the key counts as taken.",
+)
 @click.option("--priority", type=click.IntRange(0, 255), help="0 first; 128 if not given.")
-@click.option("--retries", type=click.IntRange(0, 65_535), help="How many failures are allowed.")
-@click.option("--timeout", metavar="DUR", help="How long a run may last; 0s is for ever.")
+@click.option(
+    "--retries",
+    type=click.IntRange(0, 1_000),
+    help="Failures allowed; one more and the job is dead.",
+)
+@click.option(
+    "--timeout",
+    metavar="DUR",
+    callback=duration,
+    help="How long a run may last; 0s = for ever.",
+)
 @url_option
 @json_option
 @click.argument("handler")
@@ -55,7 +81,7 @@ def schedule_command(
     The payload is JSON: written out, read from @FILE, or from the standard input with a dash.
     """
     if (at is None) == (delay is None):
-        raise click.UsageError("say when, once: --at ISO or --in DUR")
+        raise click.UsageError("say when, with either --at ISO or --in DUR; --at now is at once")
     when: When = at if at is not None else f"+{delay}"
     options = Options(
         key=key,

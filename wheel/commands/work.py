@@ -10,6 +10,7 @@ from typing import Final
 
 import click
 
+from wheel.commands.kinds import duration, duration_above_zero
 from wheel.commands.lazy import CONTEXT
 from wheel.commands.machine import read_text
 from wheel.handlers import App
@@ -34,8 +35,20 @@ Examples:
     show_default=True,
     help="Runs at once.",
 )
-@click.option("--drain", default=DRAIN, show_default=True, help="Time to end after SIGTERM.")
-@click.option("--lease", help="Term of the leases; the jobs' own by default.")
+@click.option(
+    "--drain",
+    metavar="DUR",
+    default=DRAIN,
+    show_default=True,
+    callback=duration,
+    help="How long runs may go on after SIGTERM or Ctrl-C.",
+)
+@click.option(
+    "--lease",
+    metavar="DUR",
+    callback=duration_above_zero,
+    help="How long a lease lasts; each job's own by default.",
+)
 @click.option("--name", help="What the server calls this worker; host:pid by default.")
 @click.option(
     "--handler", "handlers", multiple=True, help="Serve this handler only; may be repeated."
