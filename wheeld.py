@@ -147,20 +147,31 @@ DAEMON = ("server.", "bench.")  # modules of the daemon's folder
 # Everything that `wheeld ...` can do: command -> (module:attribute, one line of help).
 COMMANDS = {
     "serve": ("server.commands.serve:serve_command", "Run the server."),
-    "work": ("wheel.commands.work:work_command", "Run the handlers of your application."),
+    "work": ("wheel.commands.work:work_command", "Run a worker: your application's handlers."),
     "schedule": ("wheel.commands.schedule:schedule_command", "Schedule one job."),
     "jobs": ("wheel.commands.jobs:jobs_group", "List jobs and look at one."),
-    "cron": ("wheel.commands.cron:cron_group", "Make schedules and see to their runs."),
+    "cron": ("wheel.commands.cron:cron_group", "Make schedules, and see to their runs."),
     "apply": ("wheel.commands.apply:apply_command", "Make the schedules of a file."),
-    "dag": ("wheel.commands.dag:dag_group", "Look at schedules that run after one another."),
+    "dag": ("wheel.commands.dag:dag_group", "Show schedules that run after one another."),
     "save": ("wheel.commands.save:save_command", "Make a checkpoint."),
     "backup": ("server.commands.backup:backup_command", "Copy a store into one file."),
-    "restore": ("server.commands.backup:restore_command", "Make a store out of a backup."),
-    "wal": ("server.commands.wal:wal_group", "Judge the files of a data directory, mend them."),
-    "token": ("server.commands.token:token_group", "Make access tokens."),
-    "bench": ("bench.run:bench_command", "Measure this machine, beside other servers."),
+    "restore": ("server.commands.backup:restore_command", "Make a store from a backup."),
+    "wal": ("server.commands.wal:wal_group", "Check, inspect and repair a data directory."),
+    "token": ("server.commands.token:token_group", "Make, list and revoke access tokens."),
+    "bench": ("bench.run:bench_command", "Measure wheeld on this machine."),
     "version": ("wheel.commands.version:version_command", "Print the version."),
 }
+SECTIONS = {
+    "Jobs and schedules": ("schedule", "jobs", "cron", "apply", "dag"),
+    "Server and workers": ("serve", "work", "token", "save"),
+    "Data": ("backup", "restore", "wal"),
+    "Other": ("bench", "version"),
+}
+EPILOG = """\b
+A command that talks to a server finds it by --url or $WHEELD_URL.
+Exit status: 0 done, 1 failed, 2 wrong usage, 3 not found, 4 no server, 5 refused,
+6 no answer in time, 130 Ctrl-C; `wheeld COMMAND -h` lists what else it may be.
+"""
 
 if not TYPE_CHECKING:
 
@@ -244,7 +255,13 @@ def main(argv: list[str] | None = None) -> int:
         sys.stderr.write(f"wheeld: {SHADOWED}\n")
         return 1
     table = {name: Lazy(target=target, summary=text) for name, (target, text) in COMMANDS.items()}
-    group = LazyGroup(table, _load, about="Schedule jobs, run them, and run the server that does.")
+    group = LazyGroup(
+        table,
+        _load,
+        about="Schedule jobs, run their handlers, and run the server between them.",
+        sections=SECTIONS,
+        epilog=EPILOG,
+    )
     words = sys.argv[1:] if argv is None else argv
     try:
         return run(group, words)

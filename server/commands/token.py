@@ -21,7 +21,7 @@ from server.auth import (
 )
 from server.clock import SystemClock, iso_utc
 from wheel.commands.kinds import FilePath
-from wheel.commands.lazy import CONTEXT
+from wheel.commands.lazy import CONTEXT, Group
 from wheel.errors import in_words
 from wheel.values import duration_ms
 
@@ -50,14 +50,14 @@ _token_file = click.option(
     envvar="WHEELD_TOKEN_FILE",
     required=True,
     type=FilePath(dir_okay=False),
-    help="The file that the server reads.",
+    help="The token file that the server reads.",
 )
 _as_json = click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 
 
-@click.group("token", context_settings=CONTEXT)
+@click.group("token", cls=Group, context_settings=CONTEXT)
 def token_group() -> None:
-    """Make, show and take back access tokens."""
+    """Make, list and revoke access tokens."""
 
 
 @token_group.command("create", epilog=EPILOG, context_settings=CONTEXT)
@@ -70,7 +70,7 @@ def token_group() -> None:
 @click.option(
     "--certificate",
     is_flag=True,
-    help="No secret: for who shows a client certificate of this name over TLS.",
+    help="No secret: a TLS client certificate of this name signs in.",
 )
 @_as_json
 def create_command(
@@ -125,7 +125,7 @@ def create_command(
 @_token_file
 @_as_json
 def list_command(*, token_file: Path, as_json: bool) -> None:
-    """Show who may sign in: name, role, handlers, when made, when it ends. Never a secret."""
+    """List who may sign in: name, role, handlers, when made, when it ends. Never a secret."""
     try:
         tokens = read_tokens(token_file).lines
     except TokenFileError as error:
@@ -153,7 +153,7 @@ def list_command(*, token_file: Path, as_json: bool) -> None:
 def revoke_command(*, name: str, token_file: Path, as_json: bool) -> None:
     """Take the token of NAME out of the file.
 
-    At its next SIGHUP the server lets nobody in with it, and closes who is.
+    At its next SIGHUP the server lets nobody in with it, and closes its connections.
     """
     try:
         remove_token(token_file.absolute(), name)

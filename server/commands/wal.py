@@ -29,7 +29,7 @@ from wal.repair import RepairError, repair
 from wal.segment import list_segments
 from wal.verify import Report, as_text, grouped, verify
 from wheel.commands.kinds import FilePath
-from wheel.commands.lazy import CONTEXT
+from wheel.commands.lazy import CONTEXT, Group
 from wheel.commands.output import iso
 from wheel.errors import in_words
 
@@ -65,9 +65,9 @@ data_argument = click.argument("data", required=False, type=FilePath(file_okay=F
 json_flag = click.option("--json", "as_json", is_flag=True, help="Print one JSON document.")
 
 
-@click.group("wal", context_settings=CONTEXT)
+@click.group("wal", cls=Group, context_settings=CONTEXT)
 def wal_group() -> None:
-    """Judge the files of a data directory, look into them, and mend them."""
+    """Check, inspect and repair the files of a data directory."""
 
 
 def _path(data: Path | None) -> Path:
@@ -78,7 +78,7 @@ def _path(data: Path | None) -> Path:
 @data_argument
 @json_flag
 def verify_command(data: Path | None, as_json: bool) -> int:
-    """Read every checkpoint and segment in DATA, check each byte, say what a start would say.
+    """Check each byte of the checkpoints and segments in DATA, and say what a start would say.
 
     Changes nothing, and may run beside a server.
 
@@ -121,7 +121,7 @@ def inspect_command(
     limit: int,
     as_json: bool,
 ) -> int:
-    """Show records in words: of PATH, a segment or a whole data directory.
+    """Show the records in PATH, a segment or a whole data directory, in words.
 
     For a checkpoint, what its chunks hold. Changes nothing, and may run beside a server.
 

@@ -297,10 +297,34 @@ def test_the_list_of_commands_imports_none_of_them(capsys):
 
     from wheel.commands.lazy import Lazy
 
-    group = LazyGroup({"x": Lazy(target="m:x", summary="Do x.")}, load, about="All.")
+    table = {"x": Lazy(target="m:x", summary="Do x.")}
+    group = LazyGroup(table, load, about="All.", sections={"Some": ["x"]})
     with pytest.raises(SystemExit):
         group.main(["-h"], prog_name="wheeld")
-    assert "x  Do x." in capsys.readouterr().out
+    assert "Some:\n  x  Do x." in capsys.readouterr().out
+
+
+def test_every_command_stands_in_one_section_of_the_list():
+    listed = [name for names in wheeld.SECTIONS.values() for name in names]
+    assert sorted(listed) == sorted(wheeld.COMMANDS)
+
+
+@pytest.mark.parametrize("name", wheeld.COMMANDS)
+def test_no_line_of_a_list_of_commands_is_cut(name, monkeypatch, capsys):
+    """`cron -h` told "Make the schedule NAME, or change it; the same again..."."""
+    monkeypatch.setenv("COLUMNS", "80")
+    command = wheeld._load(wheeld.COMMANDS[name][0])
+    assert wheeld.main([name, "-h"]) == 0
+    text = capsys.readouterr().out
+    assert "..." not in text.partition("Commands:")[2]
+    assert not getattr(command, "commands", None) or "Commands:" in text
+
+
+def test_a_command_that_is_misspelt_is_told_with_what_was_meant(capsys):
+    assert wheeld.main(["job", "list"]) == 2
+    assert "No such command 'job'. Did you mean 'jobs'?" in capsys.readouterr().err
+    assert wheeld.main(["cron", "lst"]) == 2
+    assert "No such command 'lst'. Did you mean 'list'?" in capsys.readouterr().err
 
 
 def test_version_is_an_option_as_well(capsys):

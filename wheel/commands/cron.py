@@ -14,7 +14,7 @@ from wheel.client import Client
 from wheel.commands.cron_runs import RUN_COMMANDS
 from wheel.commands.imports import IMPORT_COMMANDS
 from wheel.commands.kinds import duration, moment
-from wheel.commands.lazy import CONTEXT
+from wheel.commands.lazy import CONTEXT, Group
 from wheel.commands.output import (
     confirm,
     from_now,
@@ -86,7 +86,7 @@ MOMENTS: Final = frozenset(
 SET_HEADER: Final = ("NAME", "WHAT", "VERSION", "NEXT (UTC)")
 
 
-@click.group("cron", epilog=EPILOG, context_settings=CONTEXT)
+@click.group("cron", cls=Group, epilog=EPILOG, context_settings=CONTEXT)
 def cron_group() -> None:
     """Make schedules, look at them, and see to their runs."""
 
@@ -328,7 +328,7 @@ def explain_command(
     url: str | None,
     as_json: bool,
 ) -> None:
-    """Say RULE in words, when it fires, and what to take care of; nothing is stored."""
+    """Put RULE into words, with its next times and what to watch for; nothing is stored."""
     with Client(url) as client:
         found = client.explain(rule, tz=tz, after=after, count=count, dst=dst, name=name)
     if as_json:

@@ -60,11 +60,11 @@ RUNS_HEADER: Final = ("RUN", "DATE", "OUTCOME", "COUNT", "REASON")
 
 @click.command("pause", epilog=PAUSE_EPILOG, context_settings=CONTEXT)
 @click.argument("name")
-@click.option("--note", help="Why, for whoever looks.")
+@click.option("--note", help="The reason, shown with it.")
 @url_option
 @json_option
 def pause_command(name: str, *, note: str | None, url: str | None, as_json: bool) -> None:
-    """Let no run of the schedule NAME begin until it is resumed."""
+    """Pause the schedule NAME: no run begins until it is resumed."""
     with Client(url) as client:
         client.schedule(name).pause(note)
     _print_done(name, "paused", as_json=as_json)
@@ -75,7 +75,7 @@ def pause_command(name: str, *, note: str | None, url: str | None, as_json: bool
 @url_option
 @json_option
 def resume_command(name: str, *, url: str | None, as_json: bool) -> None:
-    """Let the schedule NAME go on; its catch-up decides about what has passed."""
+    """Resume the schedule NAME; its catch-up decides about the runs that it missed."""
     with Client(url) as client:
         client.schedule(name).resume()
     _print_done(name, "resumed", as_json=as_json)
@@ -85,7 +85,7 @@ def resume_command(name: str, *, url: str | None, as_json: bool) -> None:
 @click.argument("name")
 @click.option("--at", metavar="ISO", callback=moment, help="When it is due; now by default.")
 @click.option("--in", "delay", metavar="DUR", callback=duration, help="Due so long from now.")
-@click.option("--force", is_flag=True, help="Whatever the schedule's overlap says.")
+@click.option("--force", is_flag=True, help="Run it even if another run is active.")
 @url_option
 @json_option
 def trigger_command(
@@ -110,9 +110,9 @@ def trigger_command(
 @click.argument("name")
 @click.argument("start", metavar="FROM", callback=moment)
 @click.argument("end", metavar="TO", callback=moment)
-@click.option("--dry-run", is_flag=True, help="Only say which runs.")
-@click.option("--reverse", is_flag=True, help="The newest first.")
-@click.option("--active", type=click.IntRange(1), help="At most so many at once.")
+@click.option("--dry-run", is_flag=True, help="Change nothing, only show the runs.")
+@click.option("--reverse", is_flag=True, help="Run the newest first.")
+@click.option("--active", type=click.IntRange(1), help="Run at most so many at once  [default: 1]")
 @url_option
 @json_option
 def backfill_command(
@@ -166,7 +166,7 @@ def _run_row(run: ScheduleRun) -> tuple[str, ...]:
 @click.command("rerun", epilog=RERUN_EPILOG, context_settings=CONTEXT)
 @click.argument("name")
 @click.argument("date")
-@click.option("--downstream", is_flag=True, help="Also everything that waits for it.")
+@click.option("--downstream", is_flag=True, help="Run all that waits for it again as well.")
 @url_option
 @json_option
 def rerun_command(
@@ -181,13 +181,13 @@ def rerun_command(
 @click.command("mark", epilog=MARK_EPILOG, context_settings=CONTEXT)
 @click.argument("run")
 @click.argument("verdict", type=click.Choice(["succeeded", "failed"]))
-@click.option("--note", help="Why, for whoever looks.")
+@click.option("--note", help="The reason, shown with it.")
 @url_option
 @json_option
 def mark_command(
     run: str, verdict: str, *, note: str | None, url: str | None, as_json: bool
 ) -> None:
-    """Say how RUN shall count from now on, for those that wait for it."""
+    """Set the outcome of RUN, for the schedules that wait for it."""
     with Client(url) as client:
         client.mark_run(run, cast("Verdict", verdict), note)
     _print_done(run, f"marked {verdict}", as_json=as_json)

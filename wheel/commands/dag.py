@@ -10,7 +10,7 @@ from wheel.applying import ordered
 from wheel.client import Client
 from wheel.commands.cron import shown_moment, unix_ms
 from wheel.commands.kinds import moment
-from wheel.commands.lazy import CONTEXT
+from wheel.commands.lazy import CONTEXT, Group
 from wheel.commands.output import (
     iso,
     json_option,
@@ -77,7 +77,7 @@ class Graph:
     layers: Mapping[str, int]
 
 
-@click.group("dag", epilog=EPILOG, context_settings=CONTEXT)
+@click.group("dag", cls=Group, epilog=EPILOG, context_settings=CONTEXT)
 def dag_group() -> None:
     """Look at schedules that run after one another, and run them again."""
 
@@ -155,7 +155,7 @@ def _date_row(graph: Graph, task: str, run: ScheduleRun | None) -> tuple[str, ..
 
 @dag_group.command("graph", epilog=GRAPH_EPILOG, context_settings=CONTEXT)
 @click.argument("name")
-@click.option("--dot", is_flag=True, help="In the language of Graphviz.")
+@click.option("--dot", is_flag=True, help="Print it for Graphviz.")
 @url_option
 @json_option
 def graph_command(name: str, *, dot: bool, url: str | None, as_json: bool) -> None:
@@ -206,9 +206,11 @@ def rerun_command(name: str, date: str, *, url: str | None, as_json: bool) -> No
 @click.argument("name")
 @click.argument("start", metavar="FROM", callback=moment)
 @click.argument("end", metavar="TO", callback=moment)
-@click.option("--dry-run", is_flag=True, help="Only say which runs.")
-@click.option("--reverse", is_flag=True, help="The newest first.")
-@click.option("--active", type=click.IntRange(1), help="At most so many of a task at once.")
+@click.option("--dry-run", is_flag=True, help="Change nothing, only show the runs.")
+@click.option("--reverse", is_flag=True, help="Run the newest first.")
+@click.option(
+    "--active", type=click.IntRange(1), help="Run at most so many of a task at once  [default: 1]"
+)
 @url_option
 @json_option
 def backfill_command(

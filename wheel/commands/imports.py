@@ -39,7 +39,7 @@ HEADER: Final = ("PLACE", "WHAT", "NAME", "RULE", "HANDLER", "KIND", "NOTE")
 SYSTEM_FOLDERS: Final = ("/etc/crontab", "/etc/cron.d/")
 
 _dry_run = click.option("--dry-run", is_flag=True, help="Change nothing, only report.")
-_prefix = click.option("--prefix", default="", help="What the schedules' names begin with.")
+_prefix = click.option("--prefix", default="", help="Put this in front of the schedules' names.")
 
 
 @click.command("import-crontab", epilog=CRONTAB_EPILOG, context_settings=CONTEXT)
@@ -98,7 +98,7 @@ def crontab_command(
 def kubernetes_command(
     file: str, *, handler: str, prefix: str, dry_run: bool, url: str | None, as_json: bool
 ) -> None:
-    """Make a schedule of each CronJob of a list in JSON; a dash reads the standard input."""
+    """Make a schedule of each Kubernetes CronJob in JSON; a dash reads the standard input."""
     found = read_cronjobs(read_text(file), file, prefix=prefix, handler=handler)
     _import(found, file, dry_run=dry_run, url=url, as_json=as_json)
 
@@ -113,7 +113,7 @@ def kubernetes_command(
 def celery_command(
     file: str, *, tz: str, prefix: str, dry_run: bool, url: str | None, as_json: bool
 ) -> None:
-    """Make a schedule of each entry of a beat dict in JSON; a dash reads the standard input.
+    """Make a schedule of each entry of a Celery beat_schedule in JSON; a dash reads the input.
 
     Python writes it: json.dumps(app.conf.beat_schedule), crontabs as {"crontab": {"hour": 3}}.
     """

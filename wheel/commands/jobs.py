@@ -7,7 +7,7 @@ from typing import Final
 import click
 
 from wheel.client import Client
-from wheel.commands.lazy import CONTEXT
+from wheel.commands.lazy import CONTEXT, Group
 from wheel.commands.output import (
     from_now,
     iso,
@@ -52,7 +52,7 @@ _OPTIONS: Final = {
 }
 
 
-@click.group("jobs", epilog=EPILOG, context_settings=CONTEXT)
+@click.group("jobs", cls=Group, epilog=EPILOG, context_settings=CONTEXT)
 def jobs_group() -> None:
     """List jobs and look at one."""
 

@@ -13,6 +13,7 @@ import click
 from wheel.commands.kinds import duration, duration_above_zero
 from wheel.commands.lazy import CONTEXT
 from wheel.commands.machine import read_text
+from wheel.commands.output import url_option
 from wheel.handlers import App
 from wheel.shell import Shell, read_allowed
 from wheel.worker import CONCURRENCY, CONCURRENCY_MAX, DRAIN, Worker
@@ -27,13 +28,13 @@ Examples:
 
 @click.command("work", epilog=EPILOG, context_settings=CONTEXT)
 @click.argument("target", metavar="[MODULE:APP]", required=False)
-@click.option("--url", envvar="WHEELD_URL", help="The server's, wheeld://[:token@]host:port.")
+@url_option
 @click.option(
     "--concurrency",
     type=click.IntRange(1, CONCURRENCY_MAX),
     default=CONCURRENCY,
     show_default=True,
-    help="Runs at once.",
+    help="How many jobs to run at once.",
 )
 @click.option(
     "--drain",
@@ -49,14 +50,20 @@ Examples:
     callback=duration_above_zero,
     help="How long a lease lasts; each job's own by default.",
 )
-@click.option("--name", help="What the server calls this worker; host:pid by default.")
+@click.option("--name", help="How the server shows this worker  [default: host:pid]")
 @click.option(
-    "--handler", "handlers", multiple=True, help="Serve this handler only; may be repeated."
+    "--handler",
+    "handlers",
+    multiple=True,
+    metavar="NAME",
+    help="Serve this handler only; may be repeated.",
 )
 @click.option("--shell", is_flag=True, help="Serve shell.run too, which runs commands.")
-@click.option("--shell-allow", metavar="FILE", help="The commands that it may run, one a line.")
-@click.option("--shell-any", is_flag=True, help="It may run any command.")
-@click.option("-v", "--verbose", is_flag=True, help="Log more.")
+@click.option(
+    "--shell-allow", metavar="FILE", help="The commands that shell.run may run, one a line."
+)
+@click.option("--shell-any", is_flag=True, help="Let shell.run run any command.")
+@click.option("-v", "--verbose", is_flag=True, help="Log debug messages too.")
 def work_command(
     target: str | None,
     *,
@@ -76,6 +83,8 @@ def work_command(
     The first signal lets runs end for the time of --drain, the second hands them back at once.
     Schedules made of a crontab need --shell, and --shell-allow or --shell-any; no app is needed
     then.
+
+    Exit status: 0 stopped, 2 wrong usage, 5 the server refuses this worker, 75 start it again.
     """
     commands = _shell(shell_allow, any_command=shell_any) if shell else None
     if (shell_allow or shell_any) and not shell:
