@@ -47,6 +47,7 @@ class Restless:
         self.clients: list[socket.socket] = []
         self.ids = [b"1"]
         self.receipts = [b"1.1.1"]
+        self.steps = 0
 
     # ------------------------------------------------------------ steps
 
@@ -116,6 +117,7 @@ class Restless:
         seldom = [self.close, self.half_close, self.kill, self.lose_room, self.fill_disk]
         few = self.core.connections() < CLIENTS
         step = self.connect if few else self.rng.choice(4 * often + seldom)
+        self.steps += 1
         step()
         self.rest()
         self.core.set_disk_room(DiskRoom.OK)
@@ -170,11 +172,10 @@ def test_what_asks_for_no_round_has_nothing_left_to_do(mode: str, tmp_path: Path
         data = Path("/data") if disk else tmp_path / str(turn)
         live = ByHand(data, commit, sync, disk=disk, segment_bytes=SEGMENT_BYTES)
         world = Restless(live, random.Random(seed), disk)
-        at = 0
         try:
-            for at in range(STEPS):
+            for _ in range(STEPS):
                 world.step()
         except AssertionError as error:
-            raise AssertionError(f"seed {seed}, step {at}: {error}") from error
+            raise AssertionError(f"seed {seed}, step {world.steps}: {error}") from error
         finally:
             live.close()
