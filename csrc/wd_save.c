@@ -197,7 +197,8 @@ void wd_core_checkpoint_go_on(wd_core *c)
 
 int wd_core_mend(wd_core *c, uint64_t id, const uint8_t *p, size_t n)
 {
-    if (!c->started || !p) return WD_EINVAL;
+    WD_ASSERT(p);
+    if (!c->started) return WD_EINVAL;
     return wd_engine_mend(c->engine, id, (wd_span){p, n});
 }
 

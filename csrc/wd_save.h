@@ -64,7 +64,7 @@ void wd_core_checkpoint_abort(wd_core *c);
 void wd_core_checkpoint_go_on(wd_core *c);
 /* Put the payload of a job that changed in memory back, from what wd_payload.h found on the disk.
  * WD_OK: it is intact, now or as before; WD_EGONE: there is no such job (any more); WD_EINVAL: this
- * is not what was scheduled, by its length and checksum, and nothing was done. */
+ * is not what was scheduled, by its length and checksum, and nothing was done; or not started. */
 int wd_core_mend(wd_core *c, uint64_t id, const uint8_t *p, size_t n);
 
 /* Before any replay: header block and whole chunks, in order, in any number of calls. WD_OK;

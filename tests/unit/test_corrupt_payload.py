@@ -234,6 +234,14 @@ def test_a_checksum_that_changed_is_made_anew_of_bytes_that_the_disk_has_as_well
     bench.check()
 
 
+def test_without_a_checkpoint_there_is_nothing_to_go_on_and_before_the_start_nothing_to_mend():
+    bench = small()
+    bench.core.checkpoint_go_on()
+    assert bench.core.checkpoint_state().phase == CheckpointPhase.IDLE
+    with narrow.fed().Core(bench.options) as fresh:
+        assert not fresh.mend(FIRST, b"first")
+
+
 def test_nothing_is_mended_that_is_whole_or_gone(standing):
     bench, disk = standing
     conn = bench.open()

@@ -6,12 +6,15 @@ from dataclasses import replace
 import pytest
 
 from server.mend import Mender
+from tests.ckptkit import chunk
 from tests.fakes import Lines
 from tests.format_reader import read_checkpoint
 from tests.simdisk import SimDisk
 from tests.store import Life, varied
+from wal.frame import seal
 from wal.generations import STEP_BYTES
 from wheel.engine.core import Core
+from wheel.errors import CoreError
 
 DATA = "/data"
 MAIL = "payload-of-a-mail"
@@ -176,6 +179,36 @@ def test_every_payload_of_a_checkpoint_is_found_whatever_stands_before_it():
             assert found == ([row["payload"]] if row.get("payload") else [])
             other = job + (1 << 32)
             assert list(bench.mender._in_checkpoint(other, bench.files.manifest, newest)) == []
+
+
+ROWS = 3  # kind of a chunk
+HEAD = b"\1\0\0\2"  # of a job of generation 1 that waits
+NOT_ROWS = {
+    "nothing": b"",
+    "half a row": HEAD + bytes(20),
+    "less than its payload": HEAD + b"\xff" + bytes(39),
+}
+
+
+@pytest.mark.parametrize("data", NOT_ROWS.values(), ids=NOT_ROWS)
+def test_chunks_that_verify_and_are_no_rows_hold_no_payload(data):
+    with Bench() as bench:
+        rows, _ = chunk(data, number=0, kind=ROWS, salt=1)
+        with pytest.raises(CoreError, match="payload of job 4294967296"):
+            bench.core.payload_in_chunks(rows, 1 << 32)
+        assert bench.core.payload_in_chunks(rows, 1 << 32 | 1) is None  # stands in another chunk
+
+
+def test_frames_that_verify_and_are_no_records_hold_no_payload():
+    with Bench() as bench:
+        job = bench.schedule("one")
+        times = {"wall_ms": 1, "rel_ms": 1}
+        whole = seal(b"no record", first_lsn=1, records=1, salt=1, prev_crc=0, **times)
+        with pytest.raises(CoreError, match=f"payload of job {job}"):
+            bench.core.payload_in_frames(whole, job)
+        lsn = bench.life.core.lsn() + 1
+        bench.life.log.append(b"no record", first_lsn=lsn, records=1, **times)
+        assert bench.copies(job) == []
 
 
 def test_a_store_whose_files_are_gone_has_no_copy():
