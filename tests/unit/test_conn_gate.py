@@ -510,3 +510,23 @@ def test_a_grant_that_was_never_sent_and_is_lost_meanwhile_is_nobodys() -> None:
     conn.close()
     assert bench.core.engine_figures()["unsent"] == 0
     bench.check()
+
+
+@pytest.mark.parametrize("ask", ["LEASE h", "LEASE h BOUND"])
+def test_a_lost_grant_that_somebody_else_has_now_stays_his_when_the_first_one_goes(
+    ask: str,
+) -> None:
+    bench = Bench()
+    first, second = bench.open(), bench.open()
+    second.ask("SCHEDULE h now x LEASE 1000")
+    first.feed(f"{ask}\r\n".encode())
+    bench.settle()
+    for _ in range(2):  # the lease is over, then the delay behind it
+        bench.advance(60_000)
+        bench.settle()
+    receipt = second.ask("LEASE h").split(b"\r\n")[3]
+    first.close()
+    assert second.ask(b"ACK " + receipt) == b"*1\r\n+OK\r\n"
+    figures = bench.core.engine_figures()
+    assert (figures["lost"], figures["unsent"], figures["acked"]) == (1, 0, 1)
+    bench.check()
