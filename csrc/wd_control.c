@@ -8,11 +8,12 @@ int wd_core_submit(wd_core *c, const uint8_t *ops, size_t n, uint64_t *out_ids, 
                    uint32_t *out_count)
 {
     if (!c->started || n > WD_BATCH_BYTES_MAX) return WD_EINVAL;
-    if (c->disk_room >= WD_DISK_FULL) return WD_EFULL;
+    int room = wd_core_disk_room(c);
+    if (room >= WD_DISK_FULL) return WD_EFULL;
     if (wd_engine_open_bytes(c->engine) + n > WD_BATCH_CLOSE_BYTES)
         wd_engine_close_batch(c->engine);
-    return wd_engine_submit(c->engine, (wd_span){ops, n}, c->disk_room < WD_DISK_TIGHT, out_ids,
-                            ids_max, out_count);
+    return wd_engine_submit(c->engine, (wd_span){ops, n}, room < WD_DISK_TIGHT, out_ids, ids_max,
+                            out_count);
 }
 
 int wd_core_ended(wd_core *c, uint32_t most, const uint8_t **out_p, size_t *out_n)

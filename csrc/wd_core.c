@@ -182,11 +182,6 @@ uint32_t wd_core_conns(const wd_core *c)
     return wd_conns_count(c->conns);
 }
 
-int wd_core_disk_room(const wd_core *c)
-{
-    return c->disk_room;
-}
-
 uint32_t wd_core_unflushed(const wd_core *c)
 {
     uint32_t n = 0;

@@ -77,7 +77,8 @@ void wd_core_stop_reading(wd_core *c);
  * is taken), 2 little left in this one (none is handed out), 3 next to nothing (no record is made).
  * When a frame did not fit, it is 3 by itself until it does; the core tries each second. */
 int wd_core_set_disk_room(wd_core *c, int room);
-int wd_core_disk_room(const wd_core *c); /* as it was told last */
+/* As it was told last; 3 while a frame does not fit, which says more than what the owner saw. */
+int wd_core_disk_room(const wd_core *c);
 /* Connections, fed ones included. */
 uint32_t wd_core_conns(const wd_core *c);
 /* Connections with bytes not taken by the kernel or a command not answered. */

@@ -61,11 +61,9 @@ static int fail(wd_core *c)
     return WD_EIO;
 }
 
-/* A frame that did not fit says more than what the owner last saw. */
-static void tell_disk(wd_core *c)
+int wd_core_disk_room(const wd_core *c)
 {
-    wd_commands_set_disk(c->commands,
-                         wd_commit_is_stalled(c->commit) ? WD_DISK_FULL : c->disk_room);
+    return wd_commit_is_stalled(c->commit) ? WD_DISK_FULL : c->disk_room;
 }
 
 void wd_round_begin(wd_core *c)
@@ -73,7 +71,7 @@ void wd_round_begin(wd_core *c)
     if (!c->options.hand_clock) wd_clock_read(&c->now);
     c->rounds++;
     wd_commit_begin_round(c->commit, c->now.mono_ms);
-    tell_disk(c);
+    wd_commands_set_disk(c->commands, wd_core_disk_room(c));
     wd_conns_begin_round(c->conns, c->now.mono_ms, wd_commit_is_stalled(c->commit));
     c->tick_more = 0;
     if (loading(c)) return;
@@ -129,7 +127,7 @@ static int commit_and_send(wd_core *c)
     uint64_t awaited = wd_commit_awaited_syncs(c->commit);
     if (wd_commit_submit(c->commit, gated(c), all_wait) != WD_OK) return fail(c);
     if (stalled && !wd_commit_is_stalled(c->commit)) { /* what waited for the disk may go on */
-        tell_disk(c);
+        wd_commands_set_disk(c->commands, wd_core_disk_room(c));
         c->conns->unsettled = 1;
     }
     uint32_t released = wd_conns_release(c->conns, wd_commit_durable_seq(c->commit));

@@ -218,7 +218,7 @@ FAULTS = [
     fault(
         "the disk counts as full until the next round",
         "wd_round.c",
-        "        tell_disk(c);\n        c->conns",
+        "        wd_commands_set_disk(c->commands, wd_core_disk_room(c));\n        c->conns",
         "        c->conns",
     ),
     fault(

@@ -15,6 +15,8 @@ import pytest
 from tests.live import PATIENCE_S, Live, clocks
 from tests.simdisk import SimDisk
 from wheel.engine.core import Commit, DiskRoom, FigureKind, LogStoppedError, Sync
+from wheel.engine.records import Kind, Record, encode
+from wheel.errors import CoreDiskError
 
 MODES = [
     (Commit.THREAD, Sync.ALWAYS),
@@ -270,6 +272,8 @@ def test_a_full_disk_holds_the_frame_refuses_writes_and_goes_on_by_itself(commit
     assert live.ask(other, b"PING\r\n") == b"+PONG\r\n"
     disk.fault("open", 1, error=errno.ENOSPC)  # and the next try fails too
     assert live.ask(other, line).startswith(b"-DISKFULL")
+    with pytest.raises(CoreDiskError):  # nor does a schedule, whatever its owner has seen
+        live.core.submit(encode(Record(kind=Kind.PUT, reason=1, name=b"n", blob=b"x")))
     assert live.core.durable_lsn() == durable_lsn
     replies = live.read(writer, b"\r\n")
     while replies.count(b"$") < asked:
