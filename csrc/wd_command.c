@@ -319,7 +319,7 @@ static int take_part(const uint8_t **at, const uint8_t *end, uint8_t stop, uint6
     for (; p < end && (uint32_t)*p - '0' <= 9; p++)
         v = v * 10 + (*p - '0');
     if (p == from || (stop ? p == end || *p != stop : p != end)) return 0;
-    *at = p + 1;
+    *at = p + (stop != 0);
     *out = v;
     if (p - from <= SAFE_DIGITS) return 1;
     return wd_parse_u64((wd_span){from, (size_t)(p - from)}, UINT64_MAX, out) == WD_OK;

@@ -26,7 +26,9 @@ typedef struct {
     uint64_t reply_end; /* stream offset (since connect) of the first byte behind the reply */
 } wd_grant;
 
-struct wd_wait; /* a parked LEASE (wd_command.c) */
+struct wd_wait; /* a parked LEASE (wd_wait.c) */
+
+enum { WD_SESSION_TEXT_BYTES = 64 }; /* of what a session is called, its end included */
 
 typedef struct wd_session {
     uint64_t handle;      /* index | generation << 32: what others hold instead of a pointer */
@@ -38,14 +40,14 @@ typedef struct wd_session {
     struct wd_wait *wait; /* the parked LEASE, NULL = none */
     struct wd_session *woken_next; /* on the woken list */
     uint8_t woken;
-    uint8_t resp;    /* 2 or 3 */
-    uint8_t authed;  /* may use commands behind AUTH */
-    uint8_t blocked; /* the kernel refused bytes: no lease is given */
-    uint8_t closing; /* no more commands are read */
-    uint8_t roles;   /* enum wd_role bits: which commands it may use */
-    wd_buf globs;    /* "mail.*,pay": only these handlers; empty = all */
-    char name[64];   /* CLIENT SETNAME / HELLO SETNAME, "" = none */
-    char user[64];   /* AUTH name, "" = none */
+    uint8_t resp;                     /* 2 or 3 */
+    uint8_t authed;                   /* may use commands behind AUTH */
+    uint8_t blocked;                  /* the kernel refused bytes: no lease is given */
+    uint8_t closing;                  /* no more commands are read */
+    uint8_t roles;                    /* enum wd_role bits: which commands it may use */
+    wd_buf globs;                     /* "mail.*,pay": only these handlers; empty = all */
+    char name[WD_SESSION_TEXT_BYTES]; /* CLIENT SETNAME / HELLO SETNAME, "" = none */
+    char user[WD_SESSION_TEXT_BYTES]; /* AUTH name, "" = none */
 } wd_session;
 
 enum wd_done {

@@ -10,7 +10,7 @@
 
 enum { GATHER_US_MAX = 10000, OWN_SYNC_US_MAX = 1000000, CONNS_MAX = 1000000, TICKS_MAX = 1000000 };
 _Static_assert(sizeof(((wd_conn_info *)0)->addr) == WD_ADDR_BYTES, "addresses fit");
-_Static_assert(sizeof(((wd_conn_info *)0)->name) == sizeof(((wd_session *)0)->name), "names fit");
+_Static_assert(sizeof(((wd_conn_info *)0)->name) == WD_SESSION_TEXT_BYTES, "names fit");
 _Static_assert((int)WD_CONN_ASKS_PYTHON == (int)WD_PARKED_PYTHON, "parked values agree");
 
 /* ---- life ---- */
@@ -389,24 +389,24 @@ int wd_core_conn_set_resp(wd_core *c, uint64_t handle, int resp)
     return WD_OK;
 }
 
+static int set_text(char out[WD_SESSION_TEXT_BYTES], const char *text, size_t n)
+{
+    if (n >= WD_SESSION_TEXT_BYTES) return WD_EINVAL;
+    memset(out, 0, WD_SESSION_TEXT_BYTES);
+    memcpy(out, text, n);
+    return WD_OK;
+}
+
 int wd_core_conn_set_name(wd_core *c, uint64_t handle, const char *name, size_t n)
 {
     wd_conn *k = wd_conns_find(c->conns, handle);
-    if (!k) return WD_EGONE;
-    if (n >= sizeof k->session.name) return WD_EINVAL;
-    memset(k->session.name, 0, sizeof k->session.name);
-    memcpy(k->session.name, name, n);
-    return WD_OK;
+    return k ? set_text(k->session.name, name, n) : WD_EGONE;
 }
 
 int wd_core_conn_set_user(wd_core *c, uint64_t handle, const char *user, size_t n)
 {
     wd_conn *k = wd_conns_find(c->conns, handle);
-    if (!k) return WD_EGONE;
-    if (n >= sizeof k->session.user) return WD_EINVAL;
-    memset(k->session.user, 0, sizeof k->session.user);
-    memcpy(k->session.user, user, n);
-    return WD_OK;
+    return k ? set_text(k->session.user, user, n) : WD_EGONE;
 }
 
 int wd_core_conn_set_rights(wd_core *c, uint64_t handle, uint32_t roles, const char *globs,

@@ -37,7 +37,7 @@ typedef struct {
 /* What most jobs do not have. References are into the arena, WD_NIL = absent. */
 typedef struct {
     int64_t expire_ms; /* WD_NEVER_MS = never; axis by expire_rel */
-    uint32_t slot;     /* of the row it belongs to; free: next free side block */
+    uint32_t slot;     /* of the row it belongs to */
     uint32_t run;      /* run block, WD_NIL = never granted */
     uint32_t key, meta, group, owner, text;
     uint32_t expiring_next, expiring_prev; /* READY with EXPIRE: the sweep's ring of side blocks */

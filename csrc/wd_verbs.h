@@ -60,7 +60,7 @@ struct wd_commands {
     wd_wait **heap;
     uint32_t heap_count, heap_room;
     wd_session *woken_first, *woken_last;
-    uint32_t *skipped; /* scratch: handlers whose waiting connections take no bytes */
+    uint32_t *skipped; /* scratch: handlers that are looked at again in the next round */
     uint32_t *numbers; /* scratch: handlers of one LEASE (WD_HANDLERS_MAX) */
     uint32_t slots[WD_LEASE_COUNT_MAX];
     wd_receipt receipts[WD_ARGS_MAX]; /* scratch: of one ACK or EXTEND, by argument */
