@@ -1,42 +1,13 @@
-"""Plant known faults in the data plane, one at a time: the tests of the gate must notice each.
+"""Plant known faults in the data plane: the tests of the gate and of rounds must notice each.
 
-    python tests/c/mutate_conn.py [--only TEXT]
-
-Each fault replaces text that stands exactly once in a source file. The core is built with it, and
-the tests of the gate and the transcripts run over that build. First they must pass over the sound
-one. Prints one line per fault; exit status 1 when one was missed.
+python -m tests.c.mutate_conn [--only TEXT]      (in the root of the checkout)
 """
 
-import argparse
-import importlib.util
-import subprocess
-import sys
-import sysconfig
-import tempfile
-from dataclasses import dataclass
-from pathlib import Path
+from tests.c.planting import fault, plant
 
-ROOT = Path(__file__).resolve().parents[2]
-CSRC = ROOT / "csrc"
 FILES = ["test_conn_gate", "test_transcripts", "test_left_behind", "test_stay"]
-TESTS = ["-m", "not long", *(f"tests/unit/{name}.py" for name in FILES)]
+TESTS = [f"tests/unit/{name}.py" for name in FILES]
 HANG_S = 60
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Fault:
-    """A mistake someone could make: `old` in a file becomes `new`."""
-
-    name: str
-    file: str
-    old: str
-    new: str
-
-
-def fault(name: str, file: str, old: str, new: str) -> Fault:
-    """Return a Fault; saves the keywords in the table below."""
-    return Fault(name=name, file=file, old=old, new=new)
-
 
 FAULTS = [
     fault(
@@ -271,80 +242,5 @@ FAULTS = [
     ),
 ]
 
-
-class Builder:
-    """Builds the core, each time with one file changed."""
-
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
-        spec = importlib.util.spec_from_file_location("build_ffi", CSRC / "build_ffi.py")
-        assert spec is not None
-        assert spec.loader is not None
-        module = importlib.util.module_from_spec(spec)
-        spec.loader.exec_module(module)
-        module.ffibuilder.emit_c_code(str(folder / "_wheeld.c"))
-        self._sources = [folder / "_wheeld.c", *sorted(CSRC.glob("wd_*.c"))]
-        for source in self._sources:
-            self._compile(source, folder / f"{source.stem}.o")
-
-    def _compile(self, source: Path, target: Path) -> None:
-        command = ["gcc", "-std=c11", "-O1", "-w", "-fPIC", "-c", str(source), "-o", str(target)]
-        command += ["-DPy_LIMITED_API=0x030B0000", f"-I{CSRC}"]
-        command += [f"-I{sysconfig.get_path('include')}"]
-        subprocess.run(command, check=True)
-
-    def build(self, what: Fault | None) -> Path:
-        """Return a folder with the core in it, one fault planted."""
-        objects = {source.stem: self._folder / f"{source.stem}.o" for source in self._sources}
-        target = self._folder / "built"
-        target.mkdir(exist_ok=True)
-        if what is not None:
-            text = (CSRC / what.file).read_text()
-            assert text.count(what.old) == 1, (
-                f"{what.name}: its text stands {text.count(what.old)}x"
-            )
-            source = self._folder / f"faulty_{what.file}"
-            source.write_text(text.replace(what.old, what.new))
-            stem = Path(what.file).stem
-            objects[stem] = self._folder / "faulty.o"
-            self._compile(source, objects[stem])
-        module = target / "_wheeld.abi3.so"
-        module.unlink(missing_ok=True)
-        names = [str(path) for path in objects.values()]
-        subprocess.run(["gcc", "-shared", "-pthread", *names, "-o", str(module)], check=True)
-        return target
-
-
-def tests_pass(built: Path) -> bool:
-    """Return whether the tests pass over the core in a folder."""
-    command = [sys.executable, "-P", "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider"]
-    command += ["-o", f"pythonpath={built} .", *TESTS]
-    try:
-        done = subprocess.run(command, cwd=ROOT, capture_output=True, timeout=HANG_S, check=False)
-    except subprocess.TimeoutExpired:
-        return False
-    return done.returncode == 0
-
-
-def main() -> int:
-    """Return the exit status."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--only", default="", help="faults whose name contains this")
-    only = parser.parse_args().only
-    with tempfile.TemporaryDirectory() as folder:
-        builder = Builder(Path(folder))
-        if not tests_pass(builder.build(None)):
-            print("the sound core does not pass")
-            return 1
-        missed = 0
-        for what in FAULTS:
-            if only not in what.name:
-                continue
-            noticed = not tests_pass(builder.build(what))
-            missed += not noticed
-            print(f"{'noticed' if noticed else 'MISSED ':8} {what.name}", flush=True)
-    return 1 if missed else 0
-
-
 if __name__ == "__main__":
-    raise SystemExit(main())
+    raise SystemExit(plant(FAULTS, TESTS, hang_s=HANG_S))

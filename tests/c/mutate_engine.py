@@ -1,18 +1,11 @@
-"""Plant known faults in the engine, one at a time: its tests must notice each.
+"""Plant known faults in the engine: its tests must notice each.
 
     python -m tests.c.mutate_engine [--only TEXT]      (in the root of the checkout)
 
-As mutate_conn.py does it, over the tests of behaviours, submissions and restarts, and at last the
-model. Prints one line per fault; exit status 1 when one was missed.
+The tests of behaviours, submissions and restarts, and at last the model.
 """
 
-import argparse
-import subprocess
-import sys
-import tempfile
-from pathlib import Path
-
-from tests.c.mutate_conn import ROOT, Builder, fault
+from tests.c.planting import fault, plant
 
 TESTS = [
     "tests/unit/test_behaviours.py",
@@ -21,6 +14,7 @@ TESTS = [
     "tests/unit/test_engine_limits.py",
     "tests/property/test_engine_model.py",
 ]
+OPTIONS = ["-p", "no:randomly", "--hypothesis-profile=planted"]
 HANG_S = 300
 
 FAULTS = [
@@ -314,45 +308,5 @@ FAULTS = [
     ),
 ]
 
-
-def tests_pass(built: Path) -> bool:
-    """Return whether the tests pass over the core in a folder."""
-    command = [sys.executable, "-P", "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider"]
-    command += [
-        "-p",
-        "no:randomly",
-        "-m",
-        "not long",
-        "--hypothesis-profile=planted",
-        "-o",
-        f"pythonpath={built} .",
-        *TESTS,
-    ]
-    try:
-        done = subprocess.run(command, cwd=ROOT, capture_output=True, timeout=HANG_S, check=False)
-    except subprocess.TimeoutExpired:
-        return False
-    return done.returncode == 0
-
-
-def main() -> int:
-    """Return 0 when the sound core passes and every fault is noticed, else 1."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--only", default="", help="faults whose name contains this")
-    only = parser.parse_args().only
-    chosen = [what for what in FAULTS if only in what.name]
-    with tempfile.TemporaryDirectory() as folder:
-        builder = Builder(Path(folder))
-        if not tests_pass(builder.build(None)):
-            print("the sound core does not pass")
-            return 1
-        missed = 0
-        for what in chosen:
-            noticed = not tests_pass(builder.build(what))
-            missed += not noticed
-            print(f"{'noticed' if noticed else 'MISSED ':8} {what.name}", flush=True)
-    return 1 if missed or not chosen else 0
-
-
 if __name__ == "__main__":
-    raise SystemExit(main())
+    raise SystemExit(plant(FAULTS, [*OPTIONS, *TESTS], hang_s=HANG_S))

@@ -1,9 +1,6 @@
 """The engine against the model, for any sequence of commands, clocks, closes and crashes."""
 
-import os
-import subprocess
 import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,12 +13,11 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from tests.c.mutate_conn import Fault
 from tests.c.mutate_engine import FAULTS
+from tests.c.planting import Fault, assert_all_are_noticed, assert_stands_once
 from tests.property.engine_model import Ask, New, Policy, Receipt, When
 from tests.property.engine_world import World, schedule_words
 
-ROOT = Path(__file__).resolve().parents[2]
 HANDLERS = (b"a", b"b", b"b.x", b"c")
 KEYS = (b"k1", b"k2", b"k3")
 DAY_MS = 86_400_000
@@ -354,17 +350,9 @@ def test_the_engine_answers_as_the_model_does_for_long() -> None:
 
 @pytest.mark.parametrize("what", FAULTS, ids=lambda what: what.name)
 def test_the_place_of_a_planted_fault_is_in_the_source_once(what: Fault) -> None:
-    assert (ROOT / "csrc" / what.file).read_text().count(what.old) == 1
+    assert_stands_once(what)
 
 
 @pytest.mark.long
 def test_every_planted_fault_of_the_engine_is_noticed() -> None:
-    done = subprocess.run(
-        [sys.executable, "-P", "-m", "tests.c.mutate_engine"],
-        cwd=ROOT,
-        env=os.environ | {"PYTHONPATH": str(ROOT)},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
+    assert_all_are_noticed("tests.c.mutate_engine")

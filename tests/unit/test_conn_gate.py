@@ -1,13 +1,12 @@
 """The output gate: no reply leaves before what it depends on is durable, reads included."""
 
 import random
-import subprocess
-import sys
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
+from tests.c.mutate_conn import FAULTS
+from tests.c.planting import Fault, assert_all_are_noticed, assert_stands_once
 from tests.fed import Bench, Fed
 from wheel.engine.core import DiskRoom
 
@@ -362,11 +361,12 @@ def test_a_connection_keeps_its_order_through_python_waits_and_writes(bench: Ben
 
 @pytest.mark.long
 def test_every_planted_fault_of_the_data_plane_is_noticed() -> None:
-    script = Path(__file__).parents[1] / "c" / "mutate_conn.py"
-    planted = subprocess.run(
-        [sys.executable, "-P", str(script)], capture_output=True, text=True, check=False
-    )
-    assert planted.returncode == 0, planted.stdout + planted.stderr
+    assert_all_are_noticed("tests.c.mutate_conn")
+
+
+@pytest.mark.parametrize("what", FAULTS, ids=lambda what: what.name)
+def test_the_place_of_a_planted_fault_is_in_the_source_once(what: Fault) -> None:
+    assert_stands_once(what)
 
 
 # ---------------------------------------------------------------- the log is behind
