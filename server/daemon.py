@@ -458,6 +458,8 @@ class Daemon:
         while not self._stop.is_set():
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._stop.wait(), WATCH_S)
+            if self._turns is not None:
+                self._turns.look()
             watch.look()
             state.mend()
             self._notify.alive()

@@ -96,6 +96,15 @@ class Turns:
             self._scheduled = True
             self._loop.call_soon(self._again)
 
+    def look(self) -> None:
+        """Make a round without events now, while some change waits for the disk.
+
+        How long it has waited is measured by rounds, and a server whose only clients wait for a
+        disk that is stuck has none.
+        """
+        if self._running and self._core.durable_lsn() != self._core.lsn():
+            self._round(self._core.commit)
+
     def _turn(self) -> None:
         # Rounds one after the other, unless this loop has something of its own to do soon.
         alone = self._scheduled or self._steps or self._on_round is not None

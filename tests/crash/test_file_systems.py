@@ -28,10 +28,10 @@ LIVES = 2
 FULL_WORDS = ("No space left on device", "Disk quota exceeded")
 
 
-def need(kind: str) -> None:
-    """Skip, with the reason, where this kind cannot be mounted."""
-    if reason := why_not(kind):
-        pytest.skip(f"not run: {reason}")
+def needs(kind: str) -> pytest.MarkDecorator:
+    """Return the mark of a test that mounts this kind of file system: not run where none can be."""
+    reason = why_not(kind)
+    return pytest.mark.skipif(bool(reason), reason=f"not run: {reason}")
 
 
 @contextmanager
@@ -49,9 +49,8 @@ def served(folder: Path):
 # ---------------------------------------------------------------- full
 
 
-@pytest.mark.parametrize("kind", IN_PLACE)
+@pytest.mark.parametrize("kind", [pytest.param(kind, marks=needs(kind)) for kind in IN_PLACE])
 def test_a_full_file_system_takes_no_jobs_ends_those_that_are_there_and_heals(kind, tmp_path):
-    need(kind)
     with mounted(kind, tmp_path) as disk, served(disk.path) as server:
         ballast = disk.path / "ballast"
         with server.connect() as connection:
@@ -87,18 +86,18 @@ def test_a_full_file_system_takes_no_jobs_ends_those_that_are_there_and_heals(ki
         assert server.call("COUNT") == kept - 1
 
 
+@needs("btrfs")
 def test_a_full_file_system_that_copies_on_write_loses_nothing_that_was_confirmed(tmp_path):
     """btrfs needs room for what is overwritten too: there the log may end, and then nothing is
     answered any more."""
-    need("btrfs")
     with mounted("btrfs", tmp_path) as disk, served(disk.path) as server:
         fill(disk.path / "ballast")
         check_full(server, disk.path / "ballast")
 
 
+@needs("btrfs")
 def test_a_quota_that_is_used_up_is_a_full_disk(tmp_path):
     """EDQUOT, of btrfs; the kernels that CI has give no other file system a quota."""
-    need("btrfs")
     with mounted("btrfs", tmp_path) as disk:
         store = disk.path / "store"
         for words in (
@@ -132,9 +131,9 @@ def check_full(server, ballast):
     assert not isinstance(server.call(*BIG), ReplyError)
 
 
+@needs("xfs")
 def test_a_device_that_takes_no_more_ends_the_server_and_a_restart_shows_what_it_has(tmp_path):
     """As tests/crash/test_kernel_errors.py does with ext4; xfs says ENOSPC or gives up wholly."""
-    need("xfs")
     with mounted("xfs", tmp_path) as disk, served(disk.path) as server:
         with server.connect() as writer, server.connect() as reader:
             confirmed = schedule_many(writer, 3) + fill_a_page(server, writer)
@@ -156,10 +155,11 @@ def test_a_device_that_takes_no_more_ends_the_server_and_a_restart_shows_what_it
 # ---------------------------------------------------------------- the power
 
 
-@pytest.mark.parametrize("kind", ["ext4", "xfs"])
+@pytest.mark.parametrize(
+    "kind", [pytest.param(kind, marks=needs(kind)) for kind in ("ext4", "xfs")]
+)
 def test_what_was_confirmed_is_on_the_device_when_the_power_goes(kind, tmp_path, seed):
     """Shut down by the kernel without a flush: whatever no sync had covered is gone for good."""
-    need(kind)
     rng = random.Random(seed)
     with mounted(kind, tmp_path) as disk:
         server = Server(disk.path / "data")
@@ -199,8 +199,8 @@ def until_the_power_goes(server: Server, disk: Mounted, rng: random.Random) -> s
 # ---------------------------------------------------------------- read-only
 
 
+@needs("ext4")
 def test_a_file_system_that_the_kernel_makes_read_only_ends_the_server_and_loses_nothing(tmp_path):
-    need("ext4")
     with mounted("ext4", tmp_path, ("errors=remount-ro",)) as disk, served(disk.path) as server:
         with server.connect() as connection:
             confirmed = schedule_many(connection, 10)

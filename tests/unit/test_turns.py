@@ -69,6 +69,7 @@ def run(scenario):
             )
             turns.start()
             writers = []
+            answers.turns, answers.core = turns, core
 
             async def connect():
                 reader, writer = await asyncio.open_connection("127.0.0.1", port)
@@ -218,5 +219,20 @@ def test_connection_that_is_gone_before_its_late_answer_is_left_alone():
         gone.writer.transport.abort()
         assert await other.read() == b"late"
         assert lines.events == []
+
+    run(scenario)
+
+
+def test_what_waits_for_the_disk_grows_old_although_nobody_asks_anything():
+    async def scenario(answers, _lines, connect):
+        core, turns = answers.core, answers.turns
+        (await connect()).send(("SCHEDULE", "h", "now", "x"), ("INFO", 1), ("INFO", 2))
+        await asyncio.wait_for(answers.two_asked.wait(), DEADLINE_S)
+        assert core.lsn() > core.durable_lsn()
+        turns.look()
+        await asyncio.sleep(0.02)
+        assert core.stats()["queue_age_ms"] == 0
+        turns.look()
+        assert core.stats()["queue_age_ms"] >= 19
 
     run(scenario)
