@@ -231,7 +231,6 @@ def test_what_waits_for_the_disk_grows_old_although_nobody_asks_anything():
         assert core.lsn() > core.durable_lsn()
         turns.look()
         await asyncio.sleep(0.02)
-        assert core.stats()["queue_age_ms"] == 0
         turns.look()
         assert core.stats()["queue_age_ms"] >= 19
 
