@@ -206,6 +206,42 @@ def test_a_command_that_meets_no_memory_is_refused_whole_or_done_whole(line: str
     until_nothing_fails(attempt)
 
 
+ENDS = [
+    f"ACK {RECEIPT}",
+    f"DONE {RECEIPT} result",
+    f"FAIL {RECEIPT} ERROR {'e' * 900}",
+    f"FAIL {RECEIPT} DEAD ERROR e",
+    f"RELEASE {RECEIPT}",
+    "CANCEL k{number}",
+]
+MANY = 40
+
+
+@pytest.mark.parametrize("line", ENDS, ids=[line[:14] for line in ENDS])
+def test_no_end_of_a_job_is_refused_for_memory(line: str) -> None:
+    """The transitions take none. A buffer of the connection may fail to grow, which closes it."""
+
+    def attempt(n: int) -> bool:
+        bench = Bench()
+        conn, data = bench.open(), b""
+        for number in range(MANY):
+            conn.ask(f"SCHEDULE h now x KEY k{number} RETRIES 0")
+            receipt = conn.ask("LEASE h").split(b"\r\n")[3].decode() if RECEIPT in line else ""
+            data += encode_command(line.format(receipt=receipt, number=number).split())
+        ending = bench.open()
+        before = bench.core.lsn()
+        made = run_failing(ending, data, n)
+        bench.settle()
+        reply = ending.take()
+        assert b"-" not in reply
+        assert bench.core.lsn() - before == MANY or (made >= n and ending.finished)
+        bench.check()
+        bench.core.close()
+        return made >= n
+
+    assert until_nothing_fails(attempt) >= 1
+
+
 @pytest.mark.parametrize("event", ["lease lost", "timed out", "due", "expired", "wait over"])
 def test_a_tick_that_meets_no_memory_leaves_the_rest_to_the_next_one(event: str) -> None:
     lines, ms = {
