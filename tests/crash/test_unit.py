@@ -3,14 +3,20 @@
 import configparser
 import ctypes
 import os
+import platform
 import re
 import shutil
+import signal
 import socket
 import subprocess
+import sys
+from pathlib import Path
 
 import pytest
 
 from tests.process import ROOT
+from tests.sandbox import NUMBERS, allowed
+from wheel.wire import ReplyError
 
 UNIT = ROOT / "packaging" / "systemd" / "wheeld.service"
 EXPOSURE_MAX = 2.0
@@ -126,3 +132,44 @@ def test_server_needs_no_memory_that_is_written_and_run(server):
             server.close()
             os._exit(status)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+
+
+def may_filter():
+    """Return whether the unit's filter can be put in force here."""
+    return (
+        platform.machine() == "x86_64"
+        and NUMBERS.exists()
+        and shutil.which("systemd-analyze") is not None
+    )
+
+
+@pytest.mark.crash
+@pytest.mark.skipif(not may_filter(), reason="not run: no systemd-analyze for this machine")
+def test_server_lives_with_the_system_calls_that_the_unit_leaves_it(server):
+    """Start, work, checkpoint, token file, stop and the next start; and the filter is in force."""
+    serve = type(server).command
+    confined = [sys.executable, "-P", "-m", "tests.sandbox"]
+    setattr(server, "command", lambda *more: [*confined, *serve(server, *more)])  # noqa: B010
+    server.env = {"PYTHONPATH": str(ROOT)}
+    server.start("--segment-size", "4M")
+    status = Path(f"/proc/{server.process.pid}/status").read_text()
+    assert re.search(r"^Seccomp:\t2$", status, re.MULTILINE)
+    with server.connect() as connection:
+        connection.send(*[("SCHEDULE", "h", "now", b"x" * 60_000)] * 150)  # over a rotation
+        assert all(isinstance(connection.read(), bytes) for _ in range(150))
+        [job, *_] = connection.call("LEASE", "h", "COUNT", 3)
+        assert connection.call("ACK", job[0]) == ["OK"]
+        assert connection.call("CRON", "SET", "n", "* * * * *", "h", "{}")[1] == b"created"
+        assert not isinstance(connection.call("SAVE"), ReplyError)
+    server.signal(signal.SIGHUP)
+    assert server.terminate() == 0
+    server.start("--segment-size", "4M")
+    assert server.call("COUNT") == 149
+    assert server.terminate() == 0
+
+
+@pytest.mark.skipif(not may_filter(), reason="not run: no systemd-analyze for this machine")
+def test_the_unit_leaves_no_call_with_privileges():
+    names = allowed()
+    assert {"read", "fdatasync", "accept4"} <= names
+    assert not {"mount", "setrlimit", "ptrace", "reboot", "bpf", "chroot"} & names
