@@ -115,6 +115,36 @@ def test_worker_that_slept_past_its_lease_and_a_kill_is_refused_and_the_other_co
     assert told["state"] == b"succeeded"
 
 
+@pytest.mark.parametrize("done", [True, False], ids=["acked meanwhile", "silent"])
+def test_server_that_was_stopped_past_a_lease_lets_one_completion_count(server, done):
+    """SIGSTOP, as a machine that stands still: what is said meanwhile lies in its sockets."""
+    server.start()
+    job = server.call("SCHEDULE", "h", "now", "p", "LEASE", 1000, "TIMEOUT", 0)
+    with server.connect() as first, server.connect() as other:
+        [[receipt, *_]] = first.call("LEASE", "h")
+        other.send(("LEASE", "h", "WAIT", 30_000))
+        server.signal(signal.SIGSTOP)
+        if done:
+            first.send(("ACK", receipt))
+        pass_time(2.5)  # the lease, and the second that is spared to it
+        server.signal(signal.SIGCONT)
+        if done and first.read() == ["OK"]:
+            other.send(("PING",))
+            server.terminate()
+            assert other.read() == [], "it is over, so nobody else is given it"
+        else:
+            [[second, *_]] = other.read()
+            assert second != receipt
+            assert first.call("FAIL", receipt).code == "STALE"
+            [late] = first.call("ACK", receipt)
+            assert late.code == "STALE"
+            assert other.call("ACK", second) == ["OK"]
+            assert fields_of(server.call("JOB", job))["state"] == b"succeeded"
+            server.terminate()
+    server.start()
+    assert server.call("COUNT") == 0
+
+
 def test_planned_restart_under_load_loses_nothing_and_fails_no_call(server):
     """Clients and workers as they are by default; the history is checked as after a kill."""
     server.start("--segment-size", "4M")
