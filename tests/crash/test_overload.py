@@ -348,6 +348,59 @@ def test_full_dead_list_drops_the_oldest_and_says_so(server):
     assert server.call("COUNT", "STATE", "dead") in (10, 11), "a drop is a record"
 
 
+@pytest.mark.long
+def test_full_ended_ring_and_dead_list_stop_nobody(server):
+    """Four million jobs that have ended are remembered; of more the oldest are forgotten."""
+    server.start("--fsync", "off", "--dead-max", "1000")
+    count, chunk = 4_300_000, 20_000
+    with server.connect() as connection, pinging(server) as pinger:
+        for _ in range(count // chunk):
+            connection.send(*[("SCHEDULE", "h", "+1d", "")] * chunk)
+            ids = [connection.read() for _ in range(chunk)]
+            connection.send(*[("CANCEL", *ids[i : i + 1000]) for i in range(0, chunk, 1000)])
+            assert all(len(connection.read()) == 1000 for _ in range(chunk // 1000))
+        for _ in range(3):
+            schedule_many(connection, 1000, when="now")
+            for _ in range(10):
+                jobs = connection.call("LEASE", "h", "COUNT", 100)
+                connection.send(*[("FAIL", job[0], "DEAD") for job in jobs])
+                assert all(connection.read() == "DEAD" for _ in jobs)
+    ring, dead = limit(server, "ended_ring"), limit(server, "dead_list")
+    assert ring["now"] <= ring["max"]
+    assert ring["dropped"] >= count - ring["max"]
+    assert dead["dropped"] >= 1900
+    assert server.call("COUNT") == server.call("COUNT", "STATE", "dead") <= 1100
+    pinger.check()
+    server.kill()
+    server.start("--fsync", "off", "--dead-max", "1000")
+    assert limit(server, "ended_ring")["now"] <= ring["max"]
+
+
+@pytest.mark.long
+@pytest.mark.skipif(
+    resource.getrlimit(resource.RLIMIT_NOFILE)[1] < 12_000,
+    reason="not run: this user may open fewer than 12,000 descriptors",
+)
+def test_ten_thousand_idle_connections_stop_nobody(server):
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (12_000, hard))
+    try:
+        server.start("--maxclients", "10500")
+        with contextlib.ExitStack() as stack:
+            old = stack.enter_context(server.connect())
+            idle = [stack.enter_context(server.connect()) for _ in range(10_000)]
+            wait_for(server, lambda info: int(info["connected_clients"]) > 10_000)
+            with pinging(server) as pinger:
+                schedule_many(old, 20_000)
+                for connection in idle[::100]:
+                    assert connection.call("PING") == "PONG"
+            pinger.check()
+            memory = int(server.info()["used_memory"])
+            print(f"{memory / 10_000:.0f} bytes of used memory a connection, jobs included")
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
 # ---------------------------------------------------------------- peers that are gone
 
 
