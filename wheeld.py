@@ -149,7 +149,7 @@ COMMANDS = {
     "serve": ("server.commands.serve:serve_command", "Run the server."),
     "work": ("wheel.commands.work:work_command", "Run a worker: your application's handlers."),
     "schedule": ("wheel.commands.schedule:schedule_command", "Schedule one job."),
-    "jobs": ("wheel.commands.jobs:jobs_group", "List jobs and look at one."),
+    "jobs": ("wheel.commands.jobs:jobs_group", "List jobs; show, cancel, run or requeue them."),
     "cron": ("wheel.commands.cron:cron_group", "Make schedules, and see to their runs."),
     "apply": ("wheel.commands.apply:apply_command", "Make the schedules of a file."),
     "dag": ("wheel.commands.dag:dag_group", "Show schedules that run after one another."),

@@ -12,7 +12,15 @@ import pytest
 
 import wheeld
 from wheel.commands.lazy import LazyGroup
-from wheel.commands.output import exit_status, from_now, iso, one_line, span
+from wheel.commands.output import (
+    exit_status,
+    from_now,
+    iso,
+    one_line,
+    print_json,
+    print_table,
+    span,
+)
 from wheel.errors import (
     AuthError,
     BusyError,
@@ -172,9 +180,21 @@ def test_jobs_show_prints_every_field_with_times_as_times(server, capsys):
     assert sent(server) == ["JOB", "retry-42"]
     lines = dict(line.split("\t") for line in capsys.readouterr().out.splitlines())
     assert lines["uid"] == f"{STORE}-{ID}"
-    assert lines["due_ms"] == "2026-12-24T08:00:00Z"
+    assert lines["due"] == "2026-12-24T08:00:00Z"
     assert lines["meta"] == r"a\tb\x1b[31m"
     assert lines["worker"] == ""
+
+
+def test_jobs_show_writes_attempts_for_people(server, capsys):
+    """They were a Python list of milliseconds, and the times of the rest were called `due_ms`."""
+    attempts = [[1, 1798099200000, 1798099200013, "failed"], [2, 1798099260000, 1798099262000, "x"]]
+    server.replies["JOB"] = [job(attempts=attempts, payload=b"$2\r\n\xff\x00\r\n")]
+    assert wheeld.main(["jobs", "show", "retry-42"]) == 0
+    lines = dict(line.split("\t") for line in capsys.readouterr().out.splitlines())
+    assert lines["attempt 1"] == "failed 2026-12-24T08:00:00Z after 13 ms"
+    assert lines["attempt 2"] == "x 2026-12-24T08:01:00Z after 2 s"
+    assert lines["payload"] == r"\xff\x00"
+    assert not [name for name in lines if name in {"due_ms", "created_ms", "attempts"}]
 
 
 def test_jobs_show_of_an_unknown_job_exits_3(server, capsys):
@@ -218,6 +238,19 @@ def test_jobs_list_stops_at_the_limit_and_says_how_to_go_on(server, capsys):
     document = json.loads(capsys.readouterr().out)
     assert document["next"] == "99"
     assert [item["id"] for item in document["items"]] == [ID, ID]
+
+
+def test_jobs_list_takes_options_as_well_as_words(server, capsys):
+    """A handler's name may have blanks, which a word of the filter cannot."""
+    server.replies["JOBS"] = [["0", []]]
+    words = ["--handler", "a b", "--state", "dead", "--key-prefix", "k 1", "--to", "+1h30m"]
+    assert wheeld.main(["jobs", "list", "from:now", *words]) == 0
+    asked = ["JOBS", "FROM", "now", "HANDLER", "a b", "STATE", "dead", "KEYPREFIX", "k 1"]
+    assert sent(server)[:-4] == [*asked, "TO", "+5400000"]
+    server.asked.clear()
+    assert wheeld.main(["jobs", "list", "state:dead", "--state", "ready"]) == 2
+    assert "both say state" in capsys.readouterr().err
+    assert server.asked == []
 
 
 @pytest.mark.parametrize("word", ["handlers:x", "state:", "ready", "key:whole"])
@@ -377,6 +410,21 @@ def test_iso_is_utc_and_keeps_milliseconds():
     assert iso(1_798_099_200_000) == "2026-12-24T08:00:00Z"
     assert iso(1_798_099_200_007) == "2026-12-24T08:00:00.007Z"
     assert iso(1 << 48).endswith(" ms")
+
+
+def test_json_has_nothing_that_could_drive_a_terminal(capsys):
+    document = {"key": "a\u202eb\x9b2J", "name": "é日", "flag": "\U000e0001"}
+    print_json(document)
+    text = capsys.readouterr().out
+    assert text.rstrip("\n").isprintable()
+    assert "é日" in text
+    assert json.loads(text) == document
+
+
+def test_a_table_is_aligned_by_cells_of_the_terminal(capsys, monkeypatch):
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
+    print_table(("A", "B"), [("日本", "x"), ("e\u0301", "y"), ("abcd", "z")])
+    assert capsys.readouterr().out == "A     B\n日本  x\ne\u0301     y\nabcd  z\n"
 
 
 def test_one_line_escapes_what_could_drive_a_terminal():

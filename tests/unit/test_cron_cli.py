@@ -139,7 +139,7 @@ def test_list_follows_the_cursor_and_tells_of_more(server, capsys):
 def test_show_prints_every_field_with_times_as_times(server, capsys):
     run(server, "show", "weekly-digest", replies=[ENTRY])
     lines = dict(line.split("\t") for line in capsys.readouterr().out.splitlines())
-    assert lines["next_ms"] == "2026-12-24T08:00:00Z"
+    assert lines["next"] == "2026-12-24T08:00:00Z"
     assert (lines["after"], lines["note"]) == ("a, b", "")
     run(server, "show", "nobody", replies=[None], status=3)
     assert "'nobody'" in capsys.readouterr().err

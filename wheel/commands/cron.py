@@ -23,6 +23,7 @@ from wheel.commands.output import (
     plain,
     print_json,
     print_table,
+    shown_name,
     url_option,
 )
 from wheel.commands.schedule import read_payload
@@ -291,7 +292,8 @@ def show_command(name: str, *, url: str | None, as_json: bool) -> None:
         print_json(found.fields)
         return
     print_table(
-        ("FIELD", "VALUE"), [(key, _value(key, value)) for key, value in found.fields.items()]
+        ("FIELD", "VALUE"),
+        [(shown_name(key, MOMENTS), _value(key, value)) for key, value in found.fields.items()],
     )
 
 

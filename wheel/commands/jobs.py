@@ -1,12 +1,14 @@
 """``wheeld jobs``: list what the server holds, and look at one job."""
 
 import sys
-from collections.abc import Mapping
-from typing import Final
+from collections.abc import Mapping, Sequence
+from typing import Final, cast
 
 import click
 
 from wheel.client import Client
+from wheel.commands.job_actions import ACTION_COMMANDS
+from wheel.commands.kinds import moment
 from wheel.commands.lazy import CONTEXT, Group
 from wheel.commands.output import (
     from_now,
@@ -15,24 +17,30 @@ from wheel.commands.output import (
     plain,
     print_json,
     print_table,
+    shown_name,
+    span,
     url_option,
 )
-from wheel.link import array, fields, text
+from wheel.link import array, fields, number, text
 from wheel.system import SYSTEM
+from wheel.values import when_wire
 from wheel.wire import Reply
 
 EPILOG = """\b
 Examples:
-  wheeld jobs list 'handler:payments.retry state:ready'
+  wheeld jobs list --handler payments.retry --state ready
   wheeld jobs show 4611686018427387905
+  wheeld jobs list --state dead | cut -f1 | xargs wheeld jobs requeue
 """
 LIST_EPILOG = """\b
-FILTER is words, all of which must hold: handler:NAME state:STATE key:PREFIX* from:WHEN to:WHEN.
+WHEN is now, +1h, or ISO 8601 with an offset. FILTER says the same as the options
+do: handler:NAME state:STATE key:PREFIX* from:WHEN to:WHEN; all must hold.
 
 \b
 Examples:
-  wheeld jobs list 'handler:payments.retry state:scheduled' --limit 20
-  wheeld jobs list 'key:pay-* from:now to:+1h' --json
+  wheeld jobs list --handler payments.retry --state scheduled --limit 20
+  wheeld jobs list --key-prefix pay- --from now --to +1h --json
+  wheeld jobs list 'handler:payments.retry state:dead'
 """
 SHOW_EPILOG = """\b
 Examples:
@@ -42,6 +50,7 @@ Examples:
 HEADER: Final = ("ID", "HANDLER", "DUE (UTC)", "STATE", "ATTEMPT", "KEY")
 MOMENTS: Final = frozenset({"created_ms", "due_ms", "leased_ms", "ended_ms", "expire_ms"})
 PAGE_ROWS_MAX: Final = 200  # PROTOCOL.md, JOBS
+STATES: Final = ("scheduled", "held", "ready", "leased", "dead")
 # Word of a filter -> option of JOBS.
 _OPTIONS: Final = {
     "handler": "HANDLER",
@@ -54,23 +63,47 @@ _OPTIONS: Final = {
 
 @click.group("jobs", cls=Group, epilog=EPILOG, context_settings=CONTEXT)
 def jobs_group() -> None:
-    """List jobs and look at one."""
+    """List jobs, look at one, and cancel, run or requeue them."""
 
 
 @jobs_group.command("list", epilog=LIST_EPILOG, context_settings=CONTEXT)
 @click.argument("filters", metavar="[FILTER]", nargs=-1)
+@click.option("--handler", metavar="NAME", help="Only jobs of this handler.")
+@click.option("--state", type=click.Choice(STATES), help="Only jobs in this state.")
+@click.option("--key-prefix", metavar="TEXT", help="Only jobs whose key begins so.")
+@click.option(
+    "--from", "start", metavar="WHEN", callback=moment, help="Only jobs due then or later."
+)
+@click.option("--to", "end", metavar="WHEN", callback=moment, help="Only jobs due then or before.")
 @click.option("--limit", type=click.IntRange(1), default=50, show_default=True, help="Most rows.")
 @click.option("--cursor", default="0", help="Where to go on: what the last list printed as next.")
 @url_option
 @json_option
 def list_command(
-    filters: tuple[str, ...], *, limit: int, cursor: str, url: str | None, as_json: bool
+    filters: tuple[str, ...],
+    *,
+    handler: str | None,
+    state: str | None,
+    key_prefix: str | None,
+    start: str | None,
+    end: str | None,
+    limit: int,
+    cursor: str,
+    url: str | None,
+    as_json: bool,
 ) -> None:
-    """List live jobs, a page of them.
+    """List jobs that have not ended, and dead ones: a page of them, in no order.
 
     The server looks at some thousands of jobs a call; this goes on until there are enough rows.
     """
     words = filter_words(" ".join(filters))
+    asked = {"HANDLER": handler, "STATE": state, "KEYPREFIX": key_prefix, "FROM": start, "TO": end}
+    for option, value in asked.items():
+        if value is not None:
+            if option in words[::2]:
+                raise click.UsageError(f"the filter and an option both say {option.lower()}")
+            is_moment = option in {"FROM", "TO"}
+            words += [option, when_wire(value).decode() if is_moment else value]
     rows: list[dict[str, Reply]] = []
     with Client(url) as client:
         while True:
@@ -102,8 +135,19 @@ def show_command(job: str, *, url: str | None, as_json: bool) -> None:
         return
     now_ms = SYSTEM.wall_ms()
     rows = [("uid", found.uid)]
-    rows += [(name, _value(name, value, now_ms)) for name, value in found.fields.items()]
+    for name, value in found.fields.items():
+        if name == "attempts":
+            rows += [_attempt(array(attempt, 4)) for attempt in array(cast("Reply", value))]
+        else:
+            rows.append((shown_name(name, MOMENTS), _value(name, value, now_ms)))
     print_table(("FIELD", "VALUE"), rows)
+
+
+def _attempt(attempt: Sequence[Reply]) -> tuple[str, str]:
+    """Return one attempt (PROTOCOL.md, Jobs by name) for people."""
+    count, start_ms, end_ms, why = attempt
+    took = span(max(0, number(end_ms) - number(start_ms)))
+    return f"attempt {number(count)}", f"{text(why)} {iso(number(start_ms))} after {took}"
 
 
 def filter_words(filters: str) -> list[str]:
@@ -152,3 +196,7 @@ def _value(name: str, value: object, now_ms: int) -> str:
         relative = f" ({from_now(unix_ms, now_ms)})" if sys.stdout.isatty() else ""
         return iso(unix_ms) + relative
     return str(plain(value))
+
+
+for _command in ACTION_COMMANDS:
+    jobs_group.add_command(_command)

@@ -5,15 +5,14 @@ separated by tabs, times as ISO 8601 in UTC; ``--json`` gets one document. Data 
 everything else to stderr. Ids are strings in JSON, because JavaScript would round the numbers.
 """
 
-import contextlib
 import errno
 import json
-import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import UTC, datetime
 from itertools import pairwise
 from typing import Final, cast
+from unicodedata import combining, east_asian_width
 
 import click
 
@@ -99,17 +98,9 @@ def run(group: click.Group, argv: list[str]) -> int:
         if error.filename is not None or error.errno not in _OUTPUT_ERRORS:
             raise
         click.echo(f"Error: the output cannot be written: {in_words(error)}", err=True)
-        _forget_output()
+        sys.stdout = sys.stderr  # at the exit a flush of the other would fail again
         return EXIT_FAILED
     return status if isinstance(status, int) else 0
-
-
-def _forget_output() -> None:
-    """Let what stands in the output's buffer go nowhere: its flush at the exit would fail again."""
-    with contextlib.suppress(OSError, ValueError):
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, sys.stdout.fileno())
-        os.close(nowhere)
 
 
 def confirm(question: str) -> None:
@@ -133,14 +124,18 @@ def confirm(question: str) -> None:
 
 
 def print_json(document: Mapping[str, object]) -> None:
-    """Print one JSON document."""
-    click.echo(json.dumps(plain(document), ensure_ascii=False))
+    """Print one JSON document; what could drive a terminal is escaped, as JSON may have it."""
+    text = json.dumps(plain(document), ensure_ascii=False)
+    click.echo("".join(char if char.isprintable() else json.dumps(char)[1:-1] for char in text))
 
 
 def plain(value: object) -> object:
-    """Return a reply as JSON can hold it: text for bytes, lists and dicts of the same."""
+    r"""Return a reply as JSON can hold it: text for bytes, lists and dicts of the same.
+
+    Bytes that are not UTF-8 are written as ``\xff``.
+    """
     if isinstance(value, bytes):
-        return value.decode("utf-8", "replace")
+        return value.decode("utf-8", "backslashreplace")
     if isinstance(value, Mapping):
         pairs = cast("Mapping[object, object]", value)
         return {str(plain(name)): plain(entry) for name, entry in pairs.items()}
@@ -172,15 +167,29 @@ def print_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
             click.echo("\t".join(one_line(cell) for cell in row))
         return
     table = [list(header), *([one_line(cell) or "-" for cell in row] for row in rows)]
-    widths = [max(len(row[column]) for row in table) for column in range(len(header))]
+    widths = [max(cells_wide(row[column]) for row in table) for column in range(len(header))]
     for row in table:
-        cells = [cell.ljust(width) for cell, width in zip(row, widths, strict=True)]
+        cells = [
+            cell + " " * (width - cells_wide(cell)) for cell, width in zip(row, widths, strict=True)
+        ]
         click.echo("  ".join(cells).rstrip())
+
+
+def cells_wide(text: str) -> int:
+    """Return how many cells of a terminal a text takes: most letters of East Asia take two."""
+    return sum(
+        0 if combining(char) else 1 + (east_asian_width(char) in {"W", "F"}) for char in text
+    )
 
 
 def one_line(text: str) -> str:
     """Return text that cannot break a table or drive a terminal: control characters escaped."""
     return "".join(char if char.isprintable() else repr(char)[1:-1] for char in text)
+
+
+def shown_name(name: str, moments: Collection[str]) -> str:
+    """Return a field's name for a table, which shows a moment as one and not in milliseconds."""
+    return name.removesuffix("_ms") if name in moments else name
 
 
 def iso(unix_ms: int) -> str:
