@@ -209,6 +209,27 @@ def test_what_is_done_to_a_schedule(server, capsys, argv, asked, reply, printed)
     assert json.loads(capsys.readouterr().out)["name"] == "n"
 
 
+@pytest.mark.parametrize(
+    ("words", "outcome", "status", "word"),
+    [
+        ([], "running", 0, "triggered"),
+        ([], "skipped", 5, "skipped"),
+        (["--force"], "skipped", 0, "triggered"),
+        (["--in", "5m"], "skipped", 0, "triggered"),
+    ],
+)
+def test_a_trigger_that_is_skipped_is_not_told_as_triggered(
+    server, capsys, words, outcome, status, word
+):
+    """It printed `triggered` and exited 0, and the run was nowhere but in the history."""
+    other = {"run": "n@w", "nominal_ms": NEXT_MS, "date": "2026-12-24", "outcome": "skipped"}
+    replies = [ENTRY, "n@x", ["0", [{**other, "run": "n@x", "outcome": outcome}, other]]]
+    run(server, "trigger", "n", *words, replies=replies, status=status)
+    said = capsys.readouterr()
+    assert said.out == f"n@x\t{word}\n"
+    assert ("--force runs it" in said.err) == (word == "skipped")
+
+
 def test_mark_needs_the_run_alone(server, capsys):
     asked = run(server, "mark", "n@x", "succeeded", "--note", "by hand", replies=[b"+OK\r\n"])
     assert asked == [["MARK", "n@x", "succeeded", "NOTE", "by hand"]]

@@ -9,6 +9,7 @@ from wheel.client import Client
 from wheel.commands.kinds import duration, moment
 from wheel.commands.lazy import CONTEXT
 from wheel.commands.output import (
+    EXIT_REFUSED,
     iso,
     json_option,
     print_backfilled,
@@ -17,7 +18,7 @@ from wheel.commands.output import (
     print_table,
     url_option,
 )
-from wheel.recurring import ScheduleRun, Verdict
+from wheel.recurring import Schedule, ScheduleRun, Verdict
 from wheel.values import When
 
 PAUSE_EPILOG: Final = """\b
@@ -55,6 +56,7 @@ Examples:
   wheeld cron mark nightly@2026-12-07T02:00:00Z succeeded --note 'done by hand'
   wheeld cron mark nightly@2026-12-07T02:00:00Z failed
 """
+NEWEST: Final = 20  # runs among which one that has just been made is
 RUNS_HEADER: Final = ("RUN", "DATE", "OUTCOME", "COUNT", "REASON")
 
 
@@ -96,14 +98,29 @@ def trigger_command(
     force: bool,
     url: str | None,
     as_json: bool,
-) -> None:
-    """Make one run of the schedule NAME by hand."""
+) -> int:
+    """Make one run of the schedule NAME by hand.
+
+    Exit status: 5 if it was skipped, because another run is active and the schedule's overlap
+    says skip.
+    """
     if at is not None and delay is not None:
         raise click.UsageError("say when with either --at ISO or --in DUR")
     when: When | None = at if delay is None else f"+{delay}"
     with Client(url) as client:
-        run_id = client.schedule(name).trigger(at=when, force=force)
-    print_runs_made(name, [run_id], "triggered", as_json=as_json)
+        schedule = client.schedule(name)
+        run_id = schedule.trigger(at=when, force=force)
+        # One that is due later is judged later, and a forced one is not.
+        is_skipped = when is None and not force and _is_skipped(schedule, run_id)
+    print_runs_made(name, [run_id], "skipped" if is_skipped else "triggered", as_json=as_json)
+    if is_skipped:
+        click.echo("another run is active; --force runs it all the same", err=True)
+    return EXIT_REFUSED if is_skipped else 0
+
+
+def _is_skipped(schedule: Schedule, run_id: str) -> bool:
+    newest = islice(schedule.runs(), NEWEST)
+    return any(run.run_id == run_id and run.outcome == "skipped" for run in newest)
 
 
 @click.command("backfill", epilog=BACKFILL_EPILOG, context_settings=CONTEXT)
