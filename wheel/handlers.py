@@ -440,10 +440,13 @@ def _executor(
 
     def execute(run: Run) -> object:
         first = (run,) if takes_run else ()
-        if raw:
-            bound = whole.bind(*first, run.payload)
-        else:
-            bound = whole.bind(*first, **_decode(run.payload))
+        named = {} if raw else _decode(run.payload)
+        try:
+            bound = whole.bind(*first, run.payload) if raw else whole.bind(*first, **named)
+        except TypeError as error:
+            raise InvalidRequest(
+                f"the payload does not fit the handler {run.handler!r}: {error}"
+            ) from None
         return function(*bound.args, **bound.kwargs)
 
     if not inspect.iscoroutinefunction(function):
@@ -468,12 +471,12 @@ def _decode(payload: bytes) -> dict[str, object]:
         decoded = json.loads(payload)
     except ValueError as error:
         raise InvalidRequest(
-            f"the payload is no JSON object: {error}; annotate the handler's one parameter as "
+            f"the payload is not JSON: {error}; annotate the handler's one parameter as "
             "bytes to get it as it is"
         ) from error
     if not isinstance(decoded, dict):
         raise InvalidRequest(
-            f"the payload is JSON, but a {type(decoded).__name__} and no object: its entries "
-            "would be the handler's arguments"
+            f"the payload is JSON, but not an object, whose entries are the handler's arguments: "
+            f"it is a {type(decoded).__name__}"
         )
     return cast("dict[str, object]", decoded)

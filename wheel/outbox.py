@@ -188,7 +188,8 @@ class Outbox:
                 again = say(connection, outcomes, self._system.monotonic() + ANSWER_S)
             except WheeldError as error:
                 if not told:
-                    _log.warning("%d outcomes wait: %s", len(outcomes), error)
+                    count = f"{len(outcomes)} run{'' if len(outcomes) == 1 else 's'}"
+                    _log.warning("how %s ended is not told yet, trying again: %s", count, error)
                     told = True
                 if connection is not None:
                     connection.close()

@@ -54,6 +54,7 @@ from wheel.outbox import LATER_CODES, LOST_CODES, Outbox, Outcome, unsettled
 from wheel.outbox import encode as encode_outcomes
 from wheel.publishing import publish_schedules
 from wheel.system import SYSTEM, System
+from wheel.traces import user_trace
 from wheel.values import Duration, duration_ms, from_ms
 from wheel.wire import Reply, ReplyError, encode_command
 
@@ -226,7 +227,11 @@ class Worker:
 
     def _drain(self) -> bool:
         """Wait for the runs to end; True if a second stop cut that short."""
-        _log.info("stopping: %d runs have %.0f s to end", len(self._running), self._drain_s)
+        count = len(self._running)
+        what = (
+            f": {count} {'run has' if count == 1 else 'runs have'} {self._drain_s:.0f} s to end, "
+        )
+        _log.info("stopping%s", what + "a second signal hands them back" if count else "")
 
         def drained() -> bool:
             return not self._running and not self._leasing and self._outbox.empty()
@@ -267,6 +272,8 @@ class Worker:
                     published = True
                 if self._lease(connection):
                     pauses.reset()
+                    if told:
+                        _log.info("the server at %s gives jobs again", self._address)
                     told = False
                     continue
             except (AuthError, InvalidRequest) as error:
@@ -486,7 +493,10 @@ def _raised(run: Run, error: BaseException) -> Outcome:
         if error.output:
             reason += ("RESULT", error.output[-RESULT_BYTES_MAX:])
     else:
-        _log.warning("run %s of %s failed", run.run_id, run.handler, exc_info=error)
+        trace = user_trace(error)
+        shown = None if trace is None else (type(error), error, trace)
+        why = f": {error}" if trace is None else ""
+        _log.warning("run %s of %s failed%s", run.run_id, run.handler, why, exc_info=shown)
         reason = ("ERROR", _cut(_described(error)))
     return Outcome(run=run, verb="FAIL", words=reason)
 
@@ -512,7 +522,7 @@ def _succeeded(run: Run, result: object) -> Outcome:
 
 def _described(error: BaseException) -> str:
     """Return an error as one line: its class, its text, and the last place it passed."""
-    trace = error.__traceback__
+    trace = user_trace(error)
     place = ""
     while trace is not None:
         code = trace.tb_frame.f_code

@@ -4,7 +4,6 @@ import importlib
 import logging
 import os
 import sys
-import traceback
 from pathlib import Path
 from typing import Final
 
@@ -16,6 +15,7 @@ from wheel.commands.machine import read_text
 from wheel.commands.output import url_option
 from wheel.handlers import App
 from wheel.shell import Shell, read_allowed
+from wheel.traces import print_user_trace
 from wheel.worker import CONCURRENCY, CONCURRENCY_MAX, DRAIN, Worker
 
 EPILOG: Final = """\b
@@ -144,9 +144,13 @@ def load_app(target: str) -> App:
     except Exception as error:
         raise _broken(module_name, error) from error
     found = getattr(module, name, None)
-    if not isinstance(found, App):
-        raise click.UsageError(f"{name!r} in {module_name} is {found!r} and no wheel.App")
-    return found
+    if isinstance(found, App):
+        return found
+    apps = [attribute for attribute, value in vars(module).items() if isinstance(value, App)]
+    hint = f"; its app is {module_name}:{apps[0]}" if apps else ""
+    if found is None:
+        raise click.UsageError(f"there is no {name!r} in the module {module_name}{hint}")
+    raise click.UsageError(f"{name!r} in {module_name} is not a wheel.App but {found!r}{hint}")
 
 
 def _broken(module_name: str, error: Exception) -> click.ClickException:
@@ -154,7 +158,7 @@ def _broken(module_name: str, error: Exception) -> click.ClickException:
     trace = error.__traceback__
     while trace is not None and _is_importing(trace.tb_frame.f_code.co_filename):
         trace = trace.tb_next
-    traceback.print_exception(error.with_traceback(trace))
+    print_user_trace(error, trace)
     return click.ClickException(f"{module_name!r} cannot be imported: {type(error).__name__}")
 
 
