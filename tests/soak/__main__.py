@@ -47,7 +47,7 @@ DONE_EVERY: Final = 50
 DRAIN_S: Final = 180.0
 SAVE_MINUTES: Final = 4
 DEAD_MAX: Final = 2_000
-JOBS_MAX: Final = 40_000_000  # of one soak; the ledger's file is sparse
+JOBS_MAX: Final = 100_000_000  # of one soak; the ledger's file is sparse
 OPTIONS: Final = ("--checkpoint-after", "16M", "--segment-size", "16M")
 
 

@@ -3,9 +3,10 @@
 import os
 import time
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from statistics import median
 from typing import Final
 
 HOUR_S: Final = 3600.0
@@ -118,15 +119,19 @@ def slope(points: Sequence[tuple[float, float]]) -> float:
     return sum((x - mean_x) * y for x, y in points) / square if square else 0.0
 
 
-def floors(points: Iterable[tuple[float, float]]) -> list[tuple[float, float]]:
-    """Return the lowest y of each minute, as (x of the minute's middle, y).
+def by_minute(
+    points: Iterable[tuple[float, float]], one_of: Callable[[list[float]], float]
+) -> list[tuple[float, float]]:
+    """Return one of the y of each minute, as (x of the minute's middle, y).
 
-    What a fault takes for a moment and gives back is not in it; what stays is.
+    The lowest has nothing of what a fault takes for a moment and gives back. The median has nothing
+    of what is given back for a moment and taken again either, as a thread's buffers are. What
+    stays is in both.
     """
     minutes: defaultdict[int, list[float]] = defaultdict(list)
     for x, y in points:
         minutes[int(x // MINUTE_S)].append(y)
-    return [((minute + 0.5) * MINUTE_S, min(ys)) for minute, ys in sorted(minutes.items())]
+    return [((minute + 0.5) * MINUTE_S, one_of(ys)) for minute, ys in sorted(minutes.items())]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,7 +139,7 @@ class Slopes:
     """How much more the process holds after an hour, by least squares over a window.
 
     Attributes:
-        rss_mb: through all samples, without the rings.
+        rss_mb: through the median of each minute, without the rings.
         raw_mb: with the rings.
         anonymous_mb: as ``rss_mb``, of anonymous memory.
         surplus_mb: the most that the rings held beyond their entries.
@@ -181,10 +186,10 @@ def slopes_of(samples: Sequence[Sample]) -> Slopes:
         return [(s.at_s - start_s, float(getattr(s, name))) for s in samples]
 
     def mb(name: str) -> float:
-        return slope(points(name)) * HOUR_S / 1e6
+        return slope(by_minute(points(name), median)) * HOUR_S / 1e6
 
     def floor(name: str) -> float:
-        return slope(floors(points(name))) * HOUR_S
+        return slope(by_minute(points(name), min)) * HOUR_S
 
     return Slopes(
         rss_mb=mb("rest_bytes"),

@@ -5,6 +5,7 @@ import random
 import subprocess
 import sys
 from pathlib import Path
+from statistics import median
 
 import pytest
 
@@ -13,7 +14,7 @@ from tests.soak.figures import (
     ONCE_BYTES,
     RING_SIZES,
     Sample,
-    floors,
+    by_minute,
     look,
     mappings,
     slope,
@@ -37,6 +38,8 @@ def samples(*, leak_mb_h=0.0, ring_mb=0.0, fds_h=0.0, threads_h=0.0, minutes=30,
         storm = number % 20 == 4
         rings = ENDED_BYTES * ended + ONCE_BYTES * once + int(ring_mb * MB)
         rest = int(60 * MB + rng.gauss(0, MB / 20) + leak_mb_h * MB * at_s / 3600)
+        if at_s < 600 and rng.random() < 0.2:
+            rest -= 10 * MB  # a thread's buffers, given back and taken again
         found.append(
             Sample(
                 at_s=1000 + at_s,
@@ -60,12 +63,10 @@ def test_a_slope_is_that_of_the_line_of_least_squares():
     assert slope([]) == slope([(1.0, 5.0)]) == slope([(1.0, 5.0), (1.0, 9.0)]) == 0.0
 
 
-def test_the_floor_of_a_minute_is_its_lowest():
-    assert floors([(0.0, 5.0), (59.0, 3.0), (61.0, 9.0), (190.0, 1.0)]) == [
-        (30.0, 3.0),
-        (90.0, 9.0),
-        (210.0, 1.0),
-    ]
+def test_a_minute_is_told_by_its_lowest_or_by_its_median():
+    points = [(0.0, 5.0), (9.0, 4.0), (59.0, 3.0), (61.0, 9.0), (190.0, 1.0)]
+    assert by_minute(points, min) == [(30.0, 3.0), (90.0, 9.0), (210.0, 1.0)]
+    assert by_minute(points, median) == [(30.0, 4.0), (90.0, 9.0), (210.0, 1.0)]
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -78,7 +79,7 @@ def test_a_server_that_keeps_nothing_passes(seed):
 @pytest.mark.parametrize(
     ("planted", "said"),
     [
-        ({"leak_mb_h": 2.0}, "memory grows by"),
+        ({"leak_mb_h": 1.2}, "memory grows by"),
         ({"ring_mb": 30.0}, "the rings hold 30.0 MB that are no entries"),
         ({"fds_h": 4.0}, "descriptors change by"),
         ({"threads_h": 4.0}, "threads change by"),
