@@ -136,6 +136,21 @@ class Client:
             self.pull()
         return self.data
 
+    def be_owed(self, count: int, behind: bytes = b"") -> int:
+        """Ask Python, with more behind it, and let the reply be so many bytes; return the handle.
+
+        Commands for Python stay unanswered from then on.
+        """
+        core = self.server.core
+        self.server.parks = True
+        self.send(b"INFO\r\n" + behind)
+        self.server.settle()
+        command = core.slow_next()
+        assert command is not None
+        core.slow_reply(command.handle, b"x" * count, gated=False)
+        core.commit()
+        return command.handle
+
     def ask(self, data: bytes, expected: bytes) -> None:
         self.send(data)
         assert self.read(len(expected)) == expected
@@ -479,13 +494,7 @@ def test_who_does_not_authenticate_in_ten_seconds_is_closed() -> None:
 
 def test_output_that_nobody_takes_is_cut_at_the_hard_limit(server: Server) -> None:
     client = server.connect()
-    server.parks = True
-    client.send(b"INFO\r\n")
-    server.settle()
-    command = server.core.slow_next()
-    assert command is not None
-    server.core.slow_reply(command.handle, b"x" * (33 << 20), gated=False)
-    server.core.commit()
+    client.be_owed(33 << 20)
     client.read_to_end()
     assert server.stat("slow_consumers") == 1
 
@@ -493,13 +502,7 @@ def test_output_that_nobody_takes_is_cut_at_the_hard_limit(server: Server) -> No
 def test_a_consumer_behind_the_soft_limit_has_thirty_seconds(server: Server) -> None:
     client = server.connect()
     narrow(server, client)
-    server.parks = True
-    client.send(b"INFO\r\n")
-    server.settle()
-    command = server.core.slow_next()
-    assert command is not None
-    server.core.slow_reply(command.handle, b"x" * (20 << 20), gated=False)
-    server.core.commit()
+    client.be_owed(20 << 20)
     server.advance(29_000)
     assert server.stat("conns") == 1
     server.advance(2_000)
@@ -511,19 +514,13 @@ def test_no_lease_goes_to_a_connection_whose_bytes_the_kernel_refused(server: Se
     slow, other = server.connect(), server.connect()
     narrow(server, slow)
     slow.socket.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 16 * 1024)
-    server.parks = True
-    slow.send(b"INFO\r\nLEASE mail WAIT 60000\r\n")
-    server.settle()
-    command = server.core.slow_next()
-    assert command is not None
-    server.core.slow_reply(command.handle, b"x" * (1 << 20), gated=False)
-    server.core.commit()
-    session = server.core.session(command.handle)
+    handle = slow.be_owed(1 << 20, behind=b"LEASE mail WAIT 60000\r\n")
+    session = server.core.session(handle)
     assert session is not None
     assert session.blocked
     assert session.waiting
     other.ask(b"SCHEDULE mail now x\r\n", first_id())
-    assert other.server.core.session(command.handle).waiting  # type: ignore[union-attr]
+    assert other.server.core.session(handle).waiting  # type: ignore[union-attr]
     other.send(b"LEASE mail\r\n")
     assert other.read(4) == b"*1\r\n"
     other.send(b"SCHEDULE mail now y\r\n")
