@@ -1,14 +1,13 @@
 """The blocking client against a scripted server."""
 
 import os
-import subprocess
-import sys
 import threading
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
 from tests.fake_server import STORE, FakeServer
+from tests.interpreter import assert_runs
 from tests.ports import free_port
 from wheel import client as client_module
 from wheel.client import Client
@@ -488,15 +487,7 @@ def test_the_client_imports_no_event_loop_and_nothing_of_the_daemon():
         "'wheel.worker', 'click', 'random', 'ssl'} & set(sys.modules); "
         "sys.exit(f'{bad}' if bad else 0)"
     )
-    paths = os.pathsep.join(path for path in sys.path if path)
-    ran = subprocess.run(
-        [sys.executable, "-P", "-c", code],
-        env={**os.environ, "PYTHONPATH": paths},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert (ran.returncode, ran.stderr) == (0, "")
+    assert_runs(code)
 
 
 # ---------------------------------------------------------------- many

@@ -2,7 +2,6 @@
 
 import itertools
 import logging
-import os
 import signal
 import subprocess
 import sys
@@ -16,6 +15,7 @@ from typing import Self
 import pytest
 
 from tests.fake_server import STORE, FakeServer
+from tests.interpreter import assert_runs, environment
 from tests.ports import free_port
 from wheel.client import Client
 from wheel.errors import InvalidRequest
@@ -858,11 +858,10 @@ def command(tmp_path, server):
     started = []
 
     def start(*arguments):
-        paths = os.pathsep.join(path for path in sys.path if path)
         process = subprocess.Popen(
             [sys.executable, "-P", "-c", MAIN, *arguments],
             cwd=tmp_path,
-            env={**os.environ, "PYTHONPATH": paths, "WHEELD_URL": server.url},
+            env=environment(WHEELD_URL=server.url),
             stderr=subprocess.PIPE,
             text=True,
         )
@@ -963,15 +962,7 @@ def test_a_worker_without_coroutines_never_loads_the_event_loop():
         "bad = {'asyncio', 'structlog', '_wheeld', 'click'} & set(sys.modules); "
         "sys.exit(f'{bad}' if bad else 0)"
     )
-    paths = os.pathsep.join(path for path in sys.path if path)
-    ran = subprocess.run(
-        [sys.executable, "-P", "-c", code],
-        env={**os.environ, "PYTHONPATH": paths},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert (ran.returncode, ran.stderr) == (0, "")
+    assert_runs(code)
 
 
 def test_the_worker_logs_and_configures_nothing():
