@@ -12,9 +12,9 @@ import pytest
 from _wheeld import lib
 
 from server.cron_commands import SUBCOMMANDS
+from tests.allocations import until_nothing_fails
 from tests.asking import replies
 from tests.scheduled import Scheduling, World, plain
-from tests.unit.test_memory_runs_out import until_nothing_fails
 from wheel.errors import CoreDiskError, CoreMemoryError
 
 MINUTE_MS, HOUR_MS = 60_000, 3_600_000

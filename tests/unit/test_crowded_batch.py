@@ -7,12 +7,11 @@ from functools import cache
 
 import pytest
 
+from tests.allocations import failures
 from tests.fed import Bench, Fed
-from tests.unit.test_memory_runs_out import fail_allocation
 
 PAYLOADS = (60_000, 60_000, 9_000)  # of a batch's first 128 KiB, all but a little
 FILLERS = 80
-FAILURES = 20  # the first allocations of a command, the batch's among them
 SETUP = [
     "SCHEDULE h now x KEY leased LEASE 2000 TIMEOUT 30000",
     "LEASE h",
@@ -84,12 +83,11 @@ def crowd(conn: Fed, count: int, command: str) -> None:
 @cache
 def records_that_fit(command: str) -> int:
     """Return how many small records a batch holds before it has to grow."""
-    for n in range(1, FAILURES):
+    for failure in failures():
         bench, receipts = prepared()
         conn = bench.open()
-        fail_allocation(n)
-        crowd(conn, FILLERS, command.format(*receipts))
-        fail_allocation(0)
+        with failure:
+            crowd(conn, FILLERS, command.format(*receipts))
         bench.settle()
         refused = conn.take().partition(b"-OOM")
         if refused[1]:
@@ -113,22 +111,19 @@ def crowded(command: str = "PING", less: int = 0, **options: int) -> tuple[Bench
 @pytest.mark.parametrize("line", COMMANDS)
 def test_a_command_that_cannot_be_logged_is_refused_whole(line: str) -> None:
     refused = 0
-    for n in range(1, FAILURES):
+    for failure in failures():
         bench, receipts = crowded()
         conn = bench.open()
         before = bench.core.state_hash(), bench.core.lsn()
-        fail_allocation(n)
-        conn.feed(line.format(*receipts).encode() + b"\r\n")
-        failed = fail_allocation(0) >= n
+        with failure:
+            conn.feed(line.format(*receipts).encode() + b"\r\n")
         assert bench.core.check() == 0
-        if failed and bench.core.lsn() == before[1]:
+        if failure.happened and bench.core.lsn() == before[1]:
             refused += 1
             assert bench.core.state_hash() == before[0]
         bench.settle()
         bench.check()
         bench.core.close()
-        if not failed:
-            break
     assert refused > 0
 
 
@@ -136,7 +131,7 @@ def test_a_command_that_cannot_be_logged_is_refused_whole(line: str) -> None:
 @pytest.mark.parametrize("way", ["BOUND", ""], ids=["bound", "unsent"])
 def test_what_a_lost_connection_leaves_is_settled_later(way: str, receipt: int) -> None:
     """Bound leases are lost, grants that were not sent go back: at the latest when they end."""
-    for n in range(1, FAILURES):
+    for failure in failures():
         bench, receipts = prepared()
         conn = bench.open()
         conn.ask(f"RELEASE {receipts[receipt]}")
@@ -149,9 +144,8 @@ def test_what_a_lost_connection_leaves_is_settled_later(way: str, receipt: int) 
         if receipt:
             bench.open().ask("CANCEL marked2")
         crowd(bench.open(), records_that_fit("PING"), "PING")
-        fail_allocation(n)
-        bench.core.fed_close(conn.handle)
-        failed = fail_allocation(0) >= n
+        with failure:
+            bench.core.fed_close(conn.handle)
         assert bench.core.check() == 0
         bench.settle()
         for _ in range(30):
@@ -160,21 +154,17 @@ def test_what_a_lost_connection_leaves_is_settled_later(way: str, receipt: int) 
         bench.check()
         assert bench.open().ask("COUNT STATE leased") == b":0\r\n"
         bench.core.close()
-        if not failed:
-            return
-    raise AssertionError("every allocation failed")
 
 
 @pytest.mark.parametrize("ms", [1_000, 6_000, 31_000], ids=["expired", "lost", "timed out"])
 def test_what_time_does_is_done_later(ms: int) -> None:
     counts = set()
-    for n in range(1, FAILURES):
+    for failure in failures():
         bench, _receipts = crowded()
         bench.wall_ms += ms
         bench.boot_ms += ms
-        fail_allocation(n)
-        bench.core.tick(bench.clocks())
-        failed = fail_allocation(0) >= n
+        with failure:
+            bench.core.tick(bench.clocks())
         assert bench.core.check() == 0
         bench.settle()
         for _ in range(30):
@@ -184,8 +174,6 @@ def test_what_time_does_is_done_later(ms: int) -> None:
         conn = bench.open()
         counts.add(tuple(conn.ask(f"COUNT STATE {s}") for s in ("leased", "dead", "ready")))
         bench.core.close()
-        if not failed:
-            break
     assert len(counts) == 1
 
 
@@ -201,12 +189,11 @@ def test_what_is_to_be_forgotten_is_forgotten_by_the_next_command(
     option: str, command: str
 ) -> None:
     for less in range(4):
-        for n in range(1, FAILURES):
+        for failure in failures():
             bench, _receipts = crowded(command, less, **{option: 1})
             conn = bench.open()
-            fail_allocation(n)
-            conn.feed(b"SCHEDULE h now x\r\n")
-            failed = fail_allocation(0) >= n
+            with failure:
+                conn.feed(b"SCHEDULE h now x\r\n")
             assert bench.core.check() == 0
             bench.settle()
             bench.open().ask("SCHEDULE h now x")
@@ -215,43 +202,36 @@ def test_what_is_to_be_forgotten_is_forgotten_by_the_next_command(
             left = {"ended_max": "ended_count", "once_max": "once_count", "dead_max": "jobs_dead"}
             assert figures[left[option]] <= 1
             bench.core.close()
-            if not failed:
-                break
 
 
 def test_a_first_record_that_finds_no_memory_for_a_batch_is_refused_whole() -> None:
     """While the only other batch is with the disk."""
-    for n in range(1, FAILURES):
+    for failure in failures():
         bench, _receipts = prepared()
         conn = bench.open()
         conn.feed(b"RESCHEDULE f +2h\r\n")
         while (batch := bench.core.take_batch()) is None:
             pass
         before = bench.core.state_hash(), bench.core.lsn()
-        fail_allocation(n)
-        conn.feed(b"CANCEL ready\r\n")
-        failed = fail_allocation(0) >= n
-        assert not failed or (bench.core.state_hash(), bench.core.lsn()) == before or n > 1
+        with failure:
+            conn.feed(b"CANCEL ready\r\n")
+        if failure.happened and failure.number == 1:
+            assert (bench.core.state_hash(), bench.core.lsn()) == before
         bench.frames.append(batch.frame)
         bench.core.batch_durable(batch.lsn)
         bench.check()
         bench.core.close()
-        if not failed:
-            break
 
 
 def test_an_expired_job_that_cannot_end_keeps_its_handler_waiting_and_no_longer() -> None:
-    for n in range(1, FAILURES):
+    for failure in failures():
         bench, _receipts = prepared()
         bench.advance(1500)  # over, and no sweep has been by
         crowd(bench.open(), records_that_fit("PING"), "PING")
         conn = bench.open()
-        fail_allocation(n)
-        conn.feed(b"LEASE mixed COUNT 2\r\n")
-        failed = fail_allocation(0) >= n
+        with failure:
+            conn.feed(b"LEASE mixed COUNT 2\r\n")
         assert bench.core.check() == 0
         bench.settle()
         bench.check()
         bench.core.close()
-        if not failed:
-            break

@@ -1,18 +1,15 @@
 """Any allocation may fail: nothing breaks, and a command that was refused has changed nothing."""
 
-from collections.abc import Callable
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 
 import pytest
-from _wheeld import lib
 
-from tests.fed import TERM, Bench, Fed
+from tests.allocations import failures
+from tests.fed import TERM, Bench
 from wheel.engine.core import Core, command_table, rights_table
 from wheel.engine.records import Kind, Record, encode
 from wheel.errors import CoreError, CoreMemoryError
 from wheel.wire import encode_command
-
-FAILURES_MAX = 200  # no command makes so many allocations
 
 SETUP = [
     "SCHEDULE h now leased KEY leased META m",
@@ -80,11 +77,6 @@ BY_PYTHON = [
 ]
 
 
-def fail_allocation(number: int) -> int:
-    """Let the number-th allocation from now fail, 0 = none; return how many there were."""
-    return int(lib.wd_alloc_fail_at(number))
-
-
 def prepared() -> tuple[Bench, str]:
     """Return a bench with a job in each state, and the receipt of the leased one."""
     bench = Bench()
@@ -101,25 +93,6 @@ def prepared() -> tuple[Bench, str]:
     return bench, receipt
 
 
-def until_nothing_fails(attempt: Callable[[int], bool]) -> int:
-    """Let the 1st, 2nd, ... allocation fail until a run meets no failure; return how many did."""
-    for n in range(1, FAILURES_MAX):
-        if not attempt(n):
-            return n - 1
-    raise AssertionError(f"over {FAILURES_MAX} allocations")
-
-
-def run_failing(conn: Fed, data: bytes, n: int) -> int:
-    """Feed data while the n-th allocation fails; return how many there were."""
-    fail_allocation(n)
-    try:
-        conn.bench.core.fed_input(conn.handle, data)
-        conn.bench.core.commit()
-    finally:
-        made = fail_allocation(0)
-    return made
-
-
 def test_every_command_of_the_table_is_tried() -> None:
     tried = {line.split()[0] for line in COMMANDS + BY_PYTHON}
     table = {command.name for command in command_table()} | {
@@ -131,69 +104,62 @@ def test_every_command_of_the_table_is_tried() -> None:
 
 @pytest.mark.parametrize("line", BY_PYTHON, ids=[line[:40] for line in BY_PYTHON])
 def test_a_command_for_python_that_meets_no_memory_closes_its_connection_at_most(line: str) -> None:
-    def attempt(n: int) -> bool:
+    for failure in failures(1):
         bench, _receipt = prepared()
         conn, other = bench.open(), bench.open()
         before = bench.core.state_hash()
-        fail_allocation(n)
-        try:
+        with failure:
             conn.feed(line.encode() + b"\r\n")
             while (command := bench.core.slow_next()) is not None:
                 with suppress(CoreMemoryError):
                     bench.core.slow_reply(command.handle, b"$3000\r\n" + b"r" * 3002, gated=True)
             bench.core.commit()
-        finally:
-            made = fail_allocation(0)
         assert bench.core.check() == 0
         assert bench.core.state_hash() == before
         assert other.ask("PING") == b"+PONG\r\n"
         conn.close()
         bench.check()
         bench.core.close()
-        return made >= n
-
-    assert until_nothing_fails(attempt) >= 1
 
 
 def test_a_start_that_meets_no_memory_says_so_and_the_next_one_is_whole() -> None:
     """Making a core, replaying into it, starting it: each allocation of them."""
     bench, _receipt = prepared()
     frames, state = list(bench.frames), bench.core.state_hash()
-
-    def attempt(n: int) -> bool:
-        fail_allocation(n)
-        try:
-            with Core(bench.options) as core:
+    for failure in failures(11):
+        started = False
+        with ExitStack() as stack:
+            with suppress(CoreError), failure:
+                core = stack.enter_context(Core(bench.options))
                 for frame in frames:
                     core.replay(frame, term=TERM)
                 core.start(term=TERM + 1, rel_ms=bench.wall_ms, clocks=bench.clocks())
-                made = fail_allocation(0)
+                started = True
+            if started:
                 assert core.check() == 0
                 assert core.state_hash() == state
-                return made >= n
-        except CoreError:
-            return fail_allocation(0) >= n
-
-    assert until_nothing_fails(attempt) > 10
+    assert started
     bench.core.close()
 
 
 @pytest.mark.parametrize("line", COMMANDS, ids=[line[:40] for line in COMMANDS])
 def test_a_command_that_meets_no_memory_is_refused_whole_or_done_whole(line: str) -> None:
-    def attempt(n: int) -> bool:
+    for failure in failures():
         bench, receipt = prepared()
         conn = bench.open()
         before, lsn = bench.core.state_hash(), bench.core.lsn()
         words = line.replace(RECEIPT, receipt).split()
-        made = run_failing(conn, encode_command(words), n)
+        with failure:
+            bench.core.fed_input(conn.handle, encode_command(words))
+            bench.core.commit()
         assert bench.core.check() == 0
-        if made < n:
+        if not failure.happened:
             bench.core.close()
-            return False
+            continue
         bench.settle()
         reply = conn.take()
         if reply.startswith(b"-OOM"):
-            assert (bench.core.state_hash(), bench.core.lsn()) == (before, lsn), f"failure {n}"
+            assert (bench.core.state_hash(), bench.core.lsn()) == (before, lsn), failure.number
         session = bench.core.session(conn.handle)
         if session and not conn.finished and not session.waiting:
             assert conn.ask("PING") == b"+PONG\r\n" or conn.finished
@@ -201,9 +167,6 @@ def test_a_command_that_meets_no_memory_is_refused_whole_or_done_whole(line: str
         conn.close()
         bench.check()
         bench.core.close()
-        return True
-
-    until_nothing_fails(attempt)
 
 
 ENDS = [
@@ -251,18 +214,15 @@ def test_a_tick_that_meets_no_memory_leaves_the_rest_to_the_next_one(event: str)
         "expired": (["SCHEDULE h now x EXPIRE +1s"] * 3, 6000),
         "wait over": (["SCHEDULE h +1s x", "LEASE h WAIT 1000", "LEASE h,i* WAIT 1000"], 1000),
     }[event]
-    expected = ""
-
-    def attempt(n: int) -> bool:
-        nonlocal expected
+    found = set()
+    for failure in failures():
         bench = Bench()
         for line in lines:
             bench.open().ask(line)
         bench.wall_ms += ms
         bench.boot_ms += ms
-        fail_allocation(n)
-        bench.core.tick(bench.clocks())
-        failed = fail_allocation(0) >= n
+        with failure:
+            bench.core.tick(bench.clocks())
         assert bench.core.check() == 0
         for _ in range(40):
             bench.advance(500)
@@ -273,20 +233,16 @@ def test_a_tick_that_meets_no_memory_leaves_the_rest_to_the_next_one(event: str)
             conn.ask(f"COUNT STATE {state}").decode().strip()
             for state in ("scheduled", "ready", "dead", "leased")
         )
-        expected = expected or counts
-        assert counts == expected, f"failure {n}"
+        found.add(counts)
         bench.core.close()
-        return failed
-
-    attempt(FAILURES_MAX)  # without a failure
-    until_nothing_fails(attempt)
+    assert len(found) == 1, "the last one met no failure"
 
 
 @pytest.mark.parametrize("waits", [True, False], ids=["waits", "asks"])
 def test_a_lease_that_finds_work_and_no_memory_is_served_in_the_next_round(*, waits: bool) -> None:
     """Or its connection is closed. The frame in flight makes the next one take memory."""
 
-    def attempt(n: int) -> bool:
+    for failure in failures(3):
         bench = Bench()
         conn, writer = bench.open(), bench.open()
         writer.ask("SCHEDULE h +1s x" if waits else "SCHEDULE h now x")
@@ -295,34 +251,29 @@ def test_a_lease_that_finds_work_and_no_memory_is_served_in_the_next_round(*, wa
         writer.feed(b"SCHEDULE other +1h x\r\n")
         flight = bench.core.take_batch()
         assert flight is not None
-        fail_allocation(n)
-        if waits:
-            bench.advance(1000)
-        else:
-            bench.core.fed_input(conn.handle, b"LEASE h WAIT 60000\r\n")
-        failed = fail_allocation(0) >= n
+        with failure:
+            if waits:
+                bench.advance(1000)
+            else:
+                bench.core.fed_input(conn.handle, b"LEASE h WAIT 60000\r\n")
         bench.core.commit()
         bench.core.batch_durable(flight.lsn)
         bench.settle()
-        assert conn.take().startswith(b"*1\r\n") or conn.finished, f"failure {n}"
+        assert conn.take().startswith(b"*1\r\n") or conn.finished, failure.number
         assert bench.core.check() == 0
         bench.core.close()
-        return failed
-
-    assert until_nothing_fails(attempt) >= 3
 
 
 def test_a_connection_closed_without_memory_is_cleaned_up_whole() -> None:
-    def attempt(n: int) -> bool:
+    for failure in failures():
         bench = Bench()
         conn = bench.open()
         for _ in range(3):
             conn.ask("SCHEDULE h now x")
         conn.feed(b"LEASE h BOUND\r\nLEASE h\r\n")
         bench.settle()
-        fail_allocation(n)
-        bench.core.fed_close(conn.handle)
-        failed = fail_allocation(0) >= n
+        with failure:
+            bench.core.fed_close(conn.handle)
         assert bench.core.check() == 0
         bench.check()
         for _ in range(20):
@@ -330,9 +281,6 @@ def test_a_connection_closed_without_memory_is_cleaned_up_whole() -> None:
             bench.settle()
         assert bench.open().ask("COUNT STATE leased") == b":0\r\n", "none is held for ever"
         bench.core.close()
-        return failed
-
-    until_nothing_fails(attempt)
 
 
 def test_a_submission_that_meets_no_memory_changes_nothing_but_names() -> None:
@@ -343,18 +291,14 @@ def test_a_submission_that_meets_no_memory_changes_nothing_but_names() -> None:
         Record(kind=Kind.PUT, reason=1, name=b"n", blob=b"x" * 9000),
     ]
 
-    def attempt(n: int) -> bool:
+    for failure in failures(3):
         bench, _receipt = prepared()
         conn = bench.open()
         jobs = conn.ask("COUNT")
-        fail_allocation(n)
-        try:
+        refused = True
+        with suppress(CoreMemoryError), failure:
             bench.core.submit(b"".join(map(encode, ops)))
-        except CoreMemoryError:
-            refused = True
-        else:
             refused = False
-        made = fail_allocation(0)
         assert bench.core.check() == 0
         bench.settle()
         if refused:
@@ -364,6 +308,3 @@ def test_a_submission_that_meets_no_memory_changes_nothing_but_names() -> None:
             assert conn.ask("COUNT") != jobs
         bench.check()
         bench.core.close()
-        return made >= n
-
-    assert until_nothing_fails(attempt) >= 3

@@ -2,8 +2,8 @@
 
 import pytest
 
+from tests.allocations import failures
 from tests.fed import Bench
-from tests.unit.test_memory_runs_out import fail_allocation
 from wheel.engine.records import Kind, Record, encode
 
 LEASES = ["LEASE h COUNT 2", "LEASE owned"]
@@ -59,14 +59,13 @@ def supply(bench: Bench, line: str) -> None:
 def test_a_reply_is_whole_or_its_connection_is_closed(line: str) -> None:
     bench, receipt = prepared()
     for width in WIDTHS:
-        for n in range(1, 9):
+        for failure in failures():
             supply(bench, line)
             whole = bench.open().ask("COUNT")
             conn = bench.open()
-            fail_allocation(n)
-            text = line.format(ended=receipt).encode()
-            conn.feed(b"PING " + b"p" * width + b"\r\n" + text + b"\r\nPING\r\n")
-            failed = fail_allocation(0) >= n
+            with failure:
+                text = line.format(ended=receipt).encode()
+                conn.feed(b"PING " + b"p" * width + b"\r\n" + text + b"\r\nPING\r\n")
             bench.settle()
             reply = conn.take()
             assert bench.core.check() == 0
@@ -74,8 +73,6 @@ def test_a_reply_is_whole_or_its_connection_is_closed(line: str) -> None:
             conn.close()
             bench.settle()
             assert bench.open().ask("COUNT") == whole
-            if not failed:
-                break
     bench.check()
 
 
@@ -97,19 +94,14 @@ def test_a_reply_is_whole_or_its_connection_is_closed(line: str) -> None:
 def test_a_refusal_is_told_or_its_connection_is_closed(line: str) -> None:
     """Whoever is told nothing takes the next reply for this one."""
     bench = Bench()
-    for n in range(1, 9):
+    for failure in failures():
         conn = bench.open()
-        fail_allocation(n)
-        conn.feed(line.encode() + b"\r\nPING\r\n")
-        failed = fail_allocation(0) >= n
+        with failure:
+            conn.feed(line.encode() + b"\r\nPING\r\n")
         bench.settle()
         reply = conn.take()
         assert conn.finished or (reply.startswith(b"-") and reply.endswith(b"+PONG\r\n")), reply
         conn.close()
-        if not failed:
-            break
-    else:
-        pytest.fail("each allocation failed")
     bench.check()
 
 
