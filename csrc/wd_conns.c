@@ -275,11 +275,6 @@ int wd_conns_settle(wd_conns *s, int loading)
     return WD_EAGAIN;
 }
 
-int wd_conns_is_settled(const wd_conns *s)
-{
-    return !s->unsettled && s->lists[WD_L_RESUME].count == 0;
-}
-
 int64_t wd_conns_queue_age_ms(const wd_conns *s)
 {
     return s->queue_ms == WD_NEVER_MS ? 0 : s->mono_ms - s->queue_ms;

@@ -68,7 +68,11 @@ void wd_conns_eof(wd_conns *s, wd_conn *c);
 int wd_conns_settle(wd_conns *s, int loading);
 /* Has settle nothing to do again, after what came behind it: bytes that left, connections that were
  * closed? */
-int wd_conns_is_settled(const wd_conns *s);
+static inline int wd_conns_is_settled(const wd_conns *s)
+{
+    return !s->unsettled && s->lists[WD_L_RESUME].count == 0;
+}
+
 /* Batches up to durable_seq are durable. Returns how many connections had bytes waiting for them.
  */
 uint32_t wd_conns_release(wd_conns *s, uint64_t durable_seq);

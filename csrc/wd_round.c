@@ -139,13 +139,13 @@ static int commit_and_send(wd_core *c)
 int wd_round_finish(wd_core *c)
 {
     if (c->failure != WD_OK) return WD_EIO;
-    int more = c->tick_more;
-    for (int pass = 0; pass < FINISH_PASSES_MAX; pass++) {
+    int more = c->tick_more, settled = 0;
+    for (int pass = 0; pass < FINISH_PASSES_MAX && !settled; pass++) {
         more = wd_conns_settle(c->conns, loading(c)) != WD_OK || c->tick_more;
         if (commit_and_send(c) != WD_OK) return WD_EIO;
-        if (wd_conns_is_settled(c->conns)) break;
+        settled = wd_conns_is_settled(c->conns);
     }
-    if (more || !wd_conns_is_settled(c->conns)) wd_commit_kick(c->commit);
+    if (more || !settled) wd_commit_kick(c->commit);
     wd_round_arm(c);
     wd_save_round(c);
     return (int)c->conns->lists[WD_L_PYTHON].count;
