@@ -338,6 +338,7 @@ class Checkpointer:
         """Give up what is being made, and wait until ``run`` has ended and touches no file."""
         self._end.set()
         self._wake.set()
+        self._mender.stop()
         self._core.checkpoint_abort()
         await self._over.wait()
         self._thread.shutdown()

@@ -76,6 +76,11 @@ class Mender:
         self._wal_path = wal_path
         self._log = logger
         self.mended = 0
+        self._stops = False
+
+    def stop(self) -> None:
+        """Let what is being read be the last: a large checkpoint takes a while."""
+        self._stops = True
 
     async def mend(self, job: int, in_thread: InThread) -> bool:
         """Put the payload of a job back; False when the disk has none that is what it was.
@@ -118,6 +123,8 @@ class Mender:
         found: bytes | None = None
         with contextlib.suppress(OSError, WalError, CoreError):  # damage is the scrubber's to tell
             for chunk in Reader(self._disk, kept, uuid=manifest.uuid, settle=False).chunks():
+                if self._stops:
+                    return
                 found = self._core.payload_in_frames(chunk.data, job) or found
         if found is not None:
             yield found
@@ -130,6 +137,8 @@ class Mender:
         found, skip_bytes = None, CHECKPOINT_HEADER_BYTES
         with contextlib.suppress(OSError, WalError, CheckpointDamagedError, CoreError):
             for data in file.pieces(STEP_BYTES):
+                if self._stops:
+                    return
                 found = self._core.payload_in_chunks(data[skip_bytes:], job)
                 if found is not None:
                     break

@@ -117,7 +117,11 @@ class Mends:
     """Puts payloads back, or says that it cannot."""
 
     def __init__(self):
-        self.can, self.mended, self.asked = True, 0, []
+        self.can, self.mended, self.asked, self.stopped = True, 0, [], False
+        self.stopped = False
+
+    def stop(self):
+        self.stopped = True
 
     async def mend(self, job, in_thread):
         self.asked.append(job)
@@ -151,6 +155,7 @@ class Bench:
 
     async def __aexit__(self, *_):
         await self.made.stop()
+        assert self.mender.stopped
         await self.task
         self.log.close()
 

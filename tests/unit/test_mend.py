@@ -181,6 +181,20 @@ def test_every_payload_of_a_checkpoint_is_found_whatever_stands_before_it():
             assert list(bench.mender._in_checkpoint(other, bench.files.manifest, newest)) == []
 
 
+@pytest.mark.parametrize("where", ["log", "checkpoint"])
+def test_a_server_that_stops_reads_no_file_to_its_end(where):
+    with Bench() as bench:
+        job = bench.schedule("one")
+        if where == "checkpoint":
+            bench.life.save(keep=1)
+        bench.mender.stop()
+        read = bench.disk.pread
+        reads = []
+        bench.disk.pread = lambda *what: (reads.append(what), read(*what))[1]
+        assert bench.copies(job) == []
+        assert len(reads) <= 4
+
+
 ROWS = 3  # kind of a chunk
 HEAD = b"\1\0\0\2"  # of a job of generation 1 that waits
 NOT_ROWS = {
