@@ -407,6 +407,7 @@ class Checkpointer:
     async def _make_one(self, *, asked: bool) -> Checkpoint:
         last = self._files.newest
         if last is not None and last.start_lsn == self._core.lsn():
+            self._seeks = False  # it came by all payloads, behind the grant that found one
             return await self._covered(last)
         await self._make_room(last)
         self._busy, self._seeks = "writing", False
