@@ -222,6 +222,7 @@ def test_reader_that_takes_next_to_nothing_is_not_read_and_gets_no_job(server):
         with contextlib.suppress(BlockingIOError):
             while asked < 64 << 20:
                 asked += slow.socket.send(data)
+        assert asked < 32 << 20, "what is not run is read on and on"
         wait_for(server, lambda info: info["clients_slow"] == "1")
         assert slow.socket.recv(1)
         before = int(server.info()["used_memory"])

@@ -9,6 +9,7 @@ from tests.c.mutate_conn import FAULTS
 from tests.c.planting import Fault, assert_all_are_noticed, assert_stands_once
 from tests.fed import Bench, Fed
 from wheel.engine.core import DiskRoom
+from wheel.wire import encode_command
 
 SCHEDULE = b"SCHEDULE mail now hello\r\n"
 
@@ -263,6 +264,23 @@ def test_undurable_commands_are_bounded_and_go_on_behind(bench: Bench) -> None:
     bench.settle()
     reply += b"".join(iter(fed.take, b""))
     assert reply.count(b"$") == count
+    assert bench.core.fed_wants_input(fed.handle)
+
+
+def test_bytes_that_are_not_durable_are_bounded_too(bench: Bench) -> None:
+    fed = bench.open()
+    command = encode_command(["SCHEDULE", "a", "+1h", "x" * 60_000])
+    count, ran = 120, 0
+    for _ in range(count):  # as they come from a socket, which stops behind the last that is run
+        if not bench.core.fed_wants_input(fed.handle):
+            break
+        fed.feed(command)
+        ran += 1
+    session = bench.core.session(fed.handle)
+    assert session is not None
+    assert session.commands == ran == -(-(4 << 20) // len(command))
+    bench.settle()
+    assert fed.take().count(b"$") == ran
     assert bench.core.fed_wants_input(fed.handle)
 
 
