@@ -354,7 +354,7 @@ def _docs(summary: str, group: str, arguments: str) -> dict[str, Answer]:
         docs["arguments"] = [
             {
                 "name": "syntax",
-                "type": "string",
+                "type": "pure-token",  # of another type redis-cli shows token and name
                 "display_text": arguments,
                 "token": arguments,
             }

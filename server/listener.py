@@ -1,5 +1,7 @@
 """Listening sockets, and the rule that nobody listens to the world without tokens."""
 
+import errno
+import os
 import socket
 import ssl
 from typing import Final
@@ -7,8 +9,14 @@ from typing import Final
 from server.auth import Tokens
 from server.settings import SettingsError, TlsOptions, is_loopback, resolve_listen
 from server.tls import make_context
+from wheel.errors import in_words
 
 BACKLOG: Final = 511
+_LISTEN_HINTS: Final[dict[int | None, str]] = {
+    errno.EADDRINUSE: "is another server running there? ",
+    errno.EADDRNOTAVAIL: "this machine does not have that address. ",
+    errno.EACCES: "a port below 1024 needs a privilege. ",
+}
 
 
 class ListenError(Exception):
@@ -64,9 +72,11 @@ def open_sockets(
     except OSError as error:
         for listener in opened:
             listener.close()
+        # Not error.strerror: Python says the address there once more.
+        why = os.strerror(error.errno).lower() if error.errno else in_words(error)
         raise ListenError(
-            f"cannot listen on {address} port {port}: {error.strerror}; is another server"
-            " running there? --listen and --tls-listen take another address"
+            f"cannot listen on {address} port {port}: {why}; {_LISTEN_HINTS.get(error.errno, '')}"
+            "--listen and --tls-listen take another address"
         ) from error
     return opened
 

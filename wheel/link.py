@@ -23,6 +23,7 @@ from typing import Final, TypeVar
 from urllib.parse import parse_qsl, unquote, urlsplit
 
 from wheel.errors import (
+    AuthError,
     BusyError,
     ConnectError,
     InvalidRequest,
@@ -267,7 +268,17 @@ class Connection:
         words: list[str | bytes | int] = ["HELLO", 2]
         if self.address.token:
             words += ["AUTH", self.address.user, self.address.token]
-        greeting = fields(checked(self.ask(encode_command(words), deadline)))
+        try:
+            greeting = fields(checked(self.ask(encode_command(words), deadline)))
+        except AuthError as error:
+            if error.code == "NOAUTH":  # its text is for who types commands
+                told = AuthError(
+                    f"NOAUTH {self.address}: the server wants a token, and the URL has none; "
+                    "write wheeld://:TOKEN@host:port, or set WHEELD_URL to that"
+                )
+                told.code = error.code
+                raise told from error
+            raise
         self.store = text(greeting.get("store", ""))
 
     def _receive_bytes(self, deadline: float) -> bytes:

@@ -388,6 +388,16 @@ def test_the_token_of_the_url_is_sent_and_never_shown(server):
     assert len(server.seen("HELLO")) == 2, "a refused token is not tried again"
 
 
+def test_who_has_no_token_is_told_where_to_put_it(server):
+    """The server's text, `HELLO 3 AUTH name token`, is for a console."""
+    server.script("HELLO", "NOAUTH sign in: HELLO 3 AUTH name token")
+    with Client(server.url) as client, pytest.raises(AuthError) as caught:
+        client.schedule_in(1, "mail")
+    assert caught.value.code == "NOAUTH"
+    assert server.url in str(caught.value)
+    assert "wheeld://:TOKEN@host:port" in str(caught.value)
+
+
 @pytest.mark.parametrize(
     ("url", "address"),
     [

@@ -454,6 +454,10 @@ def test_command_docs_has_a_summary_for_each(console):
     assert set(docs) == {name.lower() for name in VERBS}
     assert all(entry["summary"].endswith(".") for entry in docs.values())
     assert list(console("COMMAND", "DOCS", "lease", "nope")) == ["lease"]
+    # redis-cli shows the token, and for every other type the name behind it: "... syntax".
+    (argument,) = docs["lease"]["arguments"]
+    assert argument["type"] == "pure-token"
+    assert argument["token"].startswith("handler[,handler...] ")
 
 
 def test_what_depends_on_nothing_is_not_held_back(console):

@@ -171,3 +171,25 @@ def test_the_list_of_one_graph_is_paged_and_follows_edits(world, monkeypatch):
     assert world.cron("LIST DAG none") == ["0", []]
     assert world.refused("LIST COUNT 201") == "LIMIT"
     assert len(world.cron("LIST COUNT 200")[1]) == 30
+
+
+# ------------------------------------------------------------------------------ backfill
+
+
+def test_a_stretch_that_cannot_be_backfilled_is_told_as_it_was_written(world):
+    """It was told in milliseconds, which nobody had typed."""
+    world.cron("SET n", "* * * * *", "h", "{}")
+    for start, end, says in (
+        (
+            "2027-01-15T07:00:00Z",
+            "2027-01-14T07:00:00Z",
+            "to 2027-01-14T07:00:00Z is before from 2027-01-15T07:00:00Z; swap them",
+        ),
+        (
+            "2026-01-15T07:00:00Z",
+            "2027-01-15T07:00:00.5Z",
+            "are 525601 runs, and one command makes at most 10000; split it",
+        ),
+        ("281474976710655", "2027-01-15T07:00:00Z", "is before from 281474976710655; swap them"),
+    ):
+        assert says in str(world.raw("CRON", "BACKFILL", "n", start, end))

@@ -20,6 +20,7 @@ from wheel.engine.runs import (
     parse_run_id,
     run_id,
     tag_parts,
+    time_text,
 )
 from wheel.engine.tokens import Tokens
 from wheel.zones import checked_unit
@@ -161,7 +162,9 @@ class ByHand:
                 "SYNTAX", f"schedule {name!r} has no rule; backfill those that it waits for"
             )
         if to_ms < from_ms:
-            raise ScheduleError("SYNTAX", f"to {to_ms} is before from {from_ms}; turn them round")
+            raise ScheduleError(
+                "SYNTAX", f"to {_told(to_ms)} is before from {_told(from_ms)}; swap them"
+            )
         now_ms = self.planner.now_ms(entry)
         until_ms = min(to_ms, now_ms)
         if entry.next_ms is not None:
@@ -170,8 +173,8 @@ class ByHand:
         if count > BACKFILL_MAX:
             raise ScheduleError(
                 "LIMIT",
-                f"from {from_ms} to {to_ms} are {count} runs, at most {BACKFILL_MAX} are made by "
-                "one command; split it",
+                f"from {_told(from_ms)} to {_told(to_ms)} are {count} runs, and one command "
+                f"makes at most {BACKFILL_MAX}; split it",
             )
         known = _Recorded(self.planner.known.history(name), entry)
         found = entry.compiled.between(from_ms - 1, until_ms) if count else ()
@@ -448,3 +451,8 @@ class _Recorded:
             return False
         was_dropped = any(first <= ms <= last for first, last in self._dropped)
         return was_dropped or not self._entry.was_filled(ms)
+
+
+def _told(when_ms: int) -> str:
+    """Return a moment for an error; calendars end before what a command may name."""
+    return time_text(when_ms) if when_ms < HORIZON_MS else str(when_ms)
