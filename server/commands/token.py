@@ -22,6 +22,7 @@ from server.auth import (
 from server.clock import SystemClock, iso_utc
 from wheel.commands.kinds import FilePath
 from wheel.commands.lazy import CONTEXT, Group
+from wheel.commands.output import iso, print_json, print_table
 from wheel.errors import in_words
 from wheel.values import duration_ms
 
@@ -41,6 +42,7 @@ Examples:
   wheeld token revoke billing --token-file /etc/wheeld/tokens
   wheeld token revoke billing --token-file /etc/wheeld/tokens && systemctl reload wheeld
 """
+LIST_HEADER: Final = ("NAME", "ROLE", "HANDLERS", "BY", "CREATED (UTC)", "EXPIRES (UTC)", "STATE")
 AGAIN: Final = "A running server reads the file again at SIGHUP."
 
 LATEST_MS: Final = 253_402_300_799_000  # 9999-12-31T23:59:59Z
@@ -132,18 +134,22 @@ def list_command(*, token_file: Path, as_json: bool) -> None:
         raise click.ClickException(in_words(error)) from error
     now_ms = SystemClock().wall_ms()
     if as_json:
-        rows = [_facts(token) | {"expired": not token.is_valid(now_ms)} for token in tokens]
-        click.echo(json.dumps(rows))
+        items = [_facts(token) | {"expired": not token.is_valid(now_ms)} for token in tokens]
+        print_json({"items": items})
         return
-    width = max([len(token.name) for token in tokens] + [4])
-    click.echo(f"{'name':<{width}}  role      by           created    expires     handlers")
-    for token in tokens:
-        ends = _day(token.expires_ms) if token.is_valid(now_ms) else "expired"
-        by = "token" if token.digest else "certificate"
-        click.echo(
-            f"{token.name:<{width}}  {token.role:<8}  {by:<11}  {_day(token.created_ms):<10}"
-            f" {ends:<11} {','.join(token.globs) or '*'}"
-        )
+    print_table(LIST_HEADER, [_row(token, now_ms) for token in tokens])
+
+
+def _row(token: Token, now_ms: int) -> tuple[str, ...]:
+    return (
+        token.name,
+        str(token.role),
+        ",".join(token.globs) or "*",
+        "token" if token.digest else "certificate",
+        "" if token.created_ms is None else iso(token.created_ms),
+        "" if token.expires_ms is None else iso(token.expires_ms),
+        "" if token.is_valid(now_ms) else "expired",
+    )
 
 
 @token_group.command("revoke", epilog=REVOKE_EPILOG, context_settings=CONTEXT)
@@ -180,10 +186,6 @@ def _moment_ms(text: str, now_ms: int) -> int:
     if at_ms > LATEST_MS:
         raise ValueError(f"{text!r} is after the year 9999; leave --expires out for never")
     return at_ms
-
-
-def _day(wall_ms: int | None) -> str:
-    return "-" if wall_ms is None else iso_utc(wall_ms)[:10]
 
 
 def _facts(token: Token) -> dict[str, object]:

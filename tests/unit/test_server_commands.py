@@ -212,13 +212,13 @@ def test_list_shows_everything_but_the_secret(capsys, tmp_path):
     with path.open("a") as file:
         file.write(f"old viewer {'a' * 64} expires=2020-01-01T00:00:00Z\nca admin cert\n")
     status, out, _ = shell(capsys, token_group, "list", "--token-file", path)
-    head, first, second, third = [line.split() for line in out.splitlines()]
-    assert (status, head[:2]) == (0, ["name", "role"])
-    assert (first[0], first[1], first[-1]) == ("mailer", "worker", "mail.*,pay")
-    assert second == ["old", "viewer", "token", "-", "expired", "*"]
-    assert third == ["ca", "admin", "certificate", "-", "-", "*"]
+    first, second, third = [line.split("\t") for line in out.splitlines()]
+    assert status == 0
+    assert (first[:4], first[5:]) == (["mailer", "worker", "mail.*,pay", "token"], ["", ""])
+    assert second == ["old", "viewer", "*", "token", "", "2020-01-01T00:00:00Z", "expired"]
+    assert third == ["ca", "admin", "*", "certificate", "", "", ""]
     _, out, _ = shell(capsys, token_group, "list", "--token-file", path, "--json")
-    rows = json.loads(out)
+    rows = json.loads(out)["items"]
     assert [(row["name"], row["role"], row["expired"]) for row in rows] == [
         ("mailer", "worker:mail.*,pay", False),
         ("old", "viewer", True),
