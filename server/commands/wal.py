@@ -88,7 +88,7 @@ def verify_command(data: Path | None, as_json: bool) -> int:
     try:
         report = verify(RealDisk(), str(path))
     except OSError as error:
-        click.echo(f"Error: {path} is not a data directory: {in_words(error)}", err=True)
+        click.echo(f"Error: no data directory: {in_words(error)}", err=True)
         return EXIT_NOT_FOUND
     click.echo(json.dumps(document(report)) if as_json else as_text(report).rstrip())
     return EXIT_DAMAGE if report.damaged else 0
@@ -236,7 +236,7 @@ def stat_command(data: Path | None, as_json: bool) -> int:
         read_ms = (clock.mono_ns() - begin_ns) // 1_000_000
         counts = _count(path)
     except OSError as error:
-        click.echo(f"Error: {path} is not a data directory: {in_words(error)}", err=True)
+        click.echo(f"Error: no data directory: {in_words(error)}", err=True)
         return EXIT_NOT_FOUND
     needed = report.segments[len(report.segments) - report.needed_segments :]
     in_force = [one for one in report.checkpoints if one.in_force]
@@ -341,7 +341,7 @@ def repair_command(data: Path | None, *, lsn: int | None, loss: str, as_json: bo
             wall_ms=SystemClock().wall_ms(),
         )
     except FileNotFoundError as error:
-        click.echo(f"Error: {path} is not a data directory: {in_words(error)}", err=True)
+        click.echo(f"Error: no data directory: {in_words(error)}", err=True)
         return EXIT_NOT_FOUND
     except RepairError as error:
         click.echo(f"Error: {error}", err=True)
