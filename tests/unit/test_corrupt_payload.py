@@ -305,3 +305,23 @@ def test_payloads_of_every_length_near_a_size_class_come_whole():
         if n % 2:
             conn.ask(b"ACK " + reply.split(b"\r\n")[3])
     bench.check()
+
+
+def test_what_is_ready_is_given_out_although_its_death_filled_the_frame():
+    """A frame ends at 512 KiB; wherever that is, who waits has the job behind it at once."""
+    line = b"SCHEDULE other +1h %b KEY k\r\nCANCEL k\r\n"
+    ends = set()
+    for last in range(1, 8_000, 100):
+        bench = small()
+        conn = bench.open()
+        conn.ask("SCHEDULE h now first")
+        conn.ask("SCHEDULE h now second")
+        change(bench.core)
+        frames = len(bench.frames)
+        lines = line % (b"x" * 8_000) * 64 + line % (b"x" * last)
+        conn.feed(lines + b"LEASE h WAIT 60000\r\n")
+        bench.settle()
+        assert b"\r\n$6\r\nsecond\r\n" in conn.take(), last
+        assert dead(bench.open())
+        ends.add(tuple(len(frame) > 500_000 for frame in bench.frames[frames:]))
+    assert ends == {(True,), (True, False)}
