@@ -106,12 +106,59 @@ def test_graph_is_edges_or_the_language_of_graphviz(server, capsys):
 
 def test_rerun_runs_each_task_once_upstreams_first(server, capsys):
     made = [["db@x~1"], ["files@x~1"], ["verify@x~1"], ["report@x~1"]]
-    asked = run(server, "rerun", "nightly", "2026-12-24", replies=made)
-    assert [words[:3] for words in asked] == [
+    looks = [of_date("x", "succeeded")] * 4
+    asked = run(server, "rerun", "nightly", "2026-12-24", replies=[*looks, *made])
+    assert [words[:3] for words in asked[4:]] == [
         ["RERUN", task, "2026-12-24"] for task in ("db", "files", "verify", "report")
     ]
     assert all("DOWNSTREAM" not in words for words in asked)
     assert rows(capsys) == [[run_id, "made"] for [run_id] in made]
+
+
+def of_date(name, *outcomes):
+    run = {"run": f"{name}@x", "nominal_ms": NEXT_MS, "date": "2026-12-24"}
+    return ["0", [{**run, "outcome": outcome} for outcome in outcomes]]
+
+
+def test_rerun_after_a_failure_leaves_held_runs_to_go_on(server, capsys):
+    """What waited for the one that failed is held: to run that again was a conflict, half way."""
+    looks = [of_date("db", "dead"), of_date("files", "succeeded")]
+    looks += [of_date("verify", "upstream_failed"), of_date("report", "held")]
+    made = [["db@x~1"], ["files@x~1"]]
+    words = ["rerun", "nightly", "2026-12-24"]
+    asked = run(server, *words, replies=[*looks, *made])
+    assert [asked[0][:2], *(words[:2] for words in asked[4:])] == [
+        ["RUNS", "db"],
+        ["RERUN", "db"],
+        ["RERUN", "files"],
+    ]
+    held = [["verify@x", "held"], ["report@x", "held"]]
+    assert rows(capsys) == [["db@x~1", "made"], ["files@x~1", "made"], *held]
+    run(server, *words, "--json", replies=[*looks, *made])
+    assert json.loads(capsys.readouterr().out)["held"] == ["verify@x", "report@x"]
+
+
+def test_rerun_of_a_date_without_runs_makes_each_once(server, capsys):
+    """The run of an upstream makes that of its follower, which was then no more to be made."""
+    looks = [of_date("x")] * 4
+    made = [["db@x"], ["files@x"], of_date("verify", "held"), of_date("report"), ["report@x"]]
+    asked = run(server, "rerun", "nightly", "2026-12-24", replies=[*looks, *made])
+    assert [words[:2] for words in asked[4:]] == [
+        ["RERUN", "db"],
+        ["RERUN", "files"],
+        ["RUNS", "verify"],
+        ["RUNS", "report"],
+        ["RERUN", "report"],
+    ]
+    assert [row[0] for row in rows(capsys)] == ["db@x", "files@x", "verify@x", "report@x"]
+
+
+@pytest.mark.parametrize("outcome", ["running", "waiting"])
+def test_rerun_beside_a_run_that_is_under_way_changes_nothing(server, capsys, outcome):
+    looks = [of_date("db", "succeeded"), of_date("files", outcome), of_date("v"), of_date("r")]
+    asked = run(server, "rerun", "nightly", "2026-12-24", replies=looks, status=5)
+    assert {words[0] for words in asked} == {"RUNS"}
+    assert f"files@x is {outcome}, so nothing was run again" in capsys.readouterr().err
 
 
 def test_backfill_is_of_the_tasks_with_a_rule(server, capsys):

@@ -17,11 +17,10 @@ from wheel.commands.output import (
     plain,
     print_backfilled,
     print_json,
-    print_runs_made,
     print_table,
     url_option,
 )
-from wheel.errors import NotFound
+from wheel.errors import Conflict, NotFound
 from wheel.recurring import Schedule, ScheduleRun
 
 EPILOG: Final = """\b
@@ -58,6 +57,8 @@ LIST_HEADER: Final = ("NAME", "TASKS", "NEXT (UTC)")
 SHOW_HEADER: Final = ("LAYER", "TASK", "HANDLER", "AFTER", "STATE", "NEXT (UTC)")
 DATE_HEADER: Final = ("LAYER", "TASK", "HANDLER", "AFTER", "RUN", "OUTCOME", "REASON")
 GRAPH_HEADER: Final = ("TASK", "AFTER")
+UNDER_WAY: Final = ("running", "waiting")
+HELD: Final = ("held", "upstream_failed", "no_upstream")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -195,11 +196,48 @@ def _quoted(name: str) -> str:
 @url_option
 @json_option
 def rerun_command(name: str, date: str, *, url: str | None, as_json: bool) -> None:
-    """Run every task of the graph NAME again for the logical date DATE."""
+    """Run every task of the graph NAME again for the logical date DATE.
+
+    A run that is held goes on by itself when those that it waits for have succeeded. While a run
+    of that date is under way nothing is run again.
+    """
     with Client(url) as client:
         graph = load(client, name)
-        made = [run for task in graph.tasks.values() for run in task.rerun(date)]
-    print_runs_made(name, made, "made", as_json=as_json)
+        made, held = _rerun(graph, date)
+    if as_json:
+        print_json({"name": name, "word": "made", "items": made, "held": held})
+    else:
+        rows = [*((run, "made") for run in made), *((run, "held") for run in held)]
+        print_table(("RUN", "WHAT"), rows)
+
+
+def _rerun(graph: Graph, date: str) -> tuple[list[str], list[str]]:
+    """Run each task again; return the new runs, and those that are held and go on by themselves.
+
+    Raises:
+        Conflict: one is under way; nothing was run again.
+    """
+    before = {task: _newest(entry, date) for task, entry in graph.tasks.items()}
+    for run in before.values():
+        if run is not None and run.outcome in UNDER_WAY:
+            raise Conflict(
+                f"{run.run_id} is {run.outcome}, so nothing was run again; wait for its end, or "
+                "cancel its job"
+            )
+    made: list[str] = []
+    held: list[str] = []
+    for task, entry in graph.tasks.items():
+        run = before[task]
+        if run is None and not graph.tasks.keys().isdisjoint(graph.after[task]):
+            run = _newest(entry, date)  # which the run of an upstream may have made
+            if run is not None:
+                made.append(run.run_id)
+                continue
+        if run is not None and run.outcome in HELD:
+            held.append(run.run_id)
+        else:
+            made += entry.rerun(date)
+    return made, held
 
 
 @dag_group.command("backfill", epilog=BACKFILL_EPILOG, context_settings=CONTEXT)
