@@ -385,7 +385,7 @@ def parse_rule(text: str, name: str = "") -> Parsed:
         return Parsed(kind="none", tz=tz)
     if "=" in tokens[0].text:
         raise refusal(
-            f"{tokens[0].text!r} is no field; a zone stands in front once, as CRON_TZ= in capitals",
+            f"{tokens[0].text!r} is not a field; a zone goes in front, as CRON_TZ= in capitals",
             f"write CRON_TZ={tokens[0].text.rpartition('=')[2] or 'Europe/Rome'} and the fields",
             tokens[0].position,
             f"the rule {text!r}",
@@ -406,7 +406,7 @@ def _check_text(text: str) -> None:
     for at, letter in enumerate(text.strip(_BLANK)):
         if (letter < " " and letter != "\t") or letter == "\x7f":
             start = len(text) - len(text.lstrip(_BLANK))
-            raise refusal(f"{letter!r} is no blank or tab", "write one rule", start + at)
+            raise refusal(f"{letter!r} is not a blank or a tab", "write one rule", start + at)
 
 
 def _parse_macro(tokens: list[Token], text: str, tz: str | None) -> Parsed:
@@ -419,7 +419,7 @@ def _parse_macro(tokens: list[Token], text: str, tz: str | None) -> Parsed:
         return Parsed(kind="at", tz=tz, at_ms=_parse_at(tokens, text))
     if word == "@reboot":
         raise refusal(
-            "@reboot is no time: nothing here starts with the machine",
+            "@reboot is not a time: nothing here starts with the machine",
             "start it from the service manager, or write @hourly",
             position,
             what,
@@ -460,7 +460,7 @@ def _parse_duration(text: str, position: int, what: str) -> int:
         return duration_ms(text)
     except InvalidRequest:
         raise refusal(
-            f"{text!r} is no duration",
+            f"{text!r} is not a duration",
             "write a number with d, h, m, s or ms, 90m or 1h30m",
             position,
             what,
@@ -475,7 +475,7 @@ def _parse_at(tokens: list[Token], text: str) -> int:
     try:
         moment = datetime.fromisoformat(words)
     except ValueError:
-        raise refusal(f"{words!r} is no time", hint, position, what) from None
+        raise refusal(f"{words!r} is not a time", hint, position, what) from None
     if moment.utcoffset() is None:
         raise refusal(f"the time {words} has no zone", hint, position, what)
     if not YEAR_FIRST <= moment.year <= YEAR_LAST:

@@ -158,7 +158,7 @@ def read_fields(tokens: Sequence[Token], name: str, text: str) -> tuple[Field, .
     units = _UNITS.get(len(tokens))
     if units is None:
         raise refusal(
-            f"{len(tokens)} fields instead of 5, 6 or 7",
+            f"{len(tokens)} field{'s' if len(tokens) != 1 else ''} instead of 5, 6 or 7",
             "write minute, hour, day of month, month, weekday; six begin with the second, "
             "seven end with the year",
             tokens[-1].position if len(tokens) > 7 else None,
@@ -275,7 +275,7 @@ class _Reader:
         if not text:
             return "a value is missing"
         if text[:1] in "lw#" or text[-1:] in "lw" or "#" in text:
-            return f"{text!r} is no form of this field"
+            return f"{text!r} is not a form of this field"
         return f"{text!r} is no {self._unit.name}"
 
     def _bounds(self) -> str:
@@ -295,7 +295,7 @@ class _Reader:
         if not text:
             self._refuse("the step after / is missing", "write */5, or leave out the /")
         if not text.isdigit():
-            self._refuse(f"the step {text!r} is no whole number", "write */5")
+            self._refuse(f"the step {text!r} is not a whole number", "write */5")
         if len(text) > 12 or int(text) > values:
             shown = text if len(text) <= 12 else text[:12] + "..."
             suffix = _SECONDS_OF_UNIT.get(unit.name)

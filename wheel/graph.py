@@ -147,7 +147,7 @@ class Graph:
             raise InvalidRequest(f"AFTER names {twice!r} twice, leave one of them out")
         for upstream in after:
             if upstream not in (name, *self.upstreams(name)) and not known(upstream):
-                raise NotFound(f"AFTER names {upstream!r}, which is no schedule: make it first")
+                raise NotFound(f"AFTER names {upstream!r}, which is not a schedule: make it first")
         downstream = self.downstream([name])
         _refuse_circle(name, after, downstream, self._waiting)
         levels: dict[str, int] = {}

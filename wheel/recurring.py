@@ -511,7 +511,7 @@ def label_text(label: object) -> str:
     if isinstance(label, calendar_date):
         return label.isoformat()
     if not isinstance(label, str):
-        raise InvalidRequest(f"{label!r} is no logical date; write '2026-12-07' or a date")
+        raise InvalidRequest(f"{label!r} is not a logical date; write '2026-12-07' or a date")
     return label
 
 

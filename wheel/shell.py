@@ -123,9 +123,9 @@ def read_order(payload: bytes) -> Order:
     try:
         value: object = json.loads(payload)
     except ValueError as error:
-        raise Fail(f"the payload is no JSON: {error}") from error
+        raise Fail(f"the payload is not JSON: {error}") from error
     if not isinstance(value, dict):
-        raise Fail('the payload is no object; write {"command": "..."}')
+        raise Fail('the payload is not an object; write {"command": "..."}')
     given = cast("Mapping[str, object]", value)
     unknown = sorted(given.keys() - {"command", "stdin", "env", "shell", "user"})
     if unknown:
@@ -134,7 +134,7 @@ def read_order(payload: bytes) -> Order:
     pairs = cast("Mapping[str, object]", env) if isinstance(env, dict) else {"": env}
     for name, text in pairs.items():
         if not name or "=" in name or not isinstance(text, str) or "\0" in name + text:
-            raise Fail(f"the variable {name!r} of the payload's env is no name and text")
+            raise Fail(f"the variable {name!r} of the payload's env is not a name with a text")
     order = Order(
         command=_text(given, "command"),
         stdin=_text(given, "stdin").encode(),
@@ -150,7 +150,7 @@ def read_order(payload: bytes) -> Order:
 def _text(given: Mapping[str, object], key: str) -> str:
     value = given.get(key, "")
     if not isinstance(value, str) or (key != "stdin" and "\0" in value):
-        raise Fail(f"the payload's {key} is no text without NUL")
+        raise Fail(f"the payload's {key} is not text without NUL")
     return value
 
 

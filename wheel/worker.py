@@ -507,7 +507,7 @@ def _succeeded(run: Run, result: object) -> Outcome:
     try:
         data = json.dumps(result, separators=(",", ":"), ensure_ascii=False).encode()
     except (TypeError, ValueError, RecursionError) as error:
-        _log.warning("the result of %s is not kept, it is no JSON: %s", run.handler, error)
+        _log.warning("the result of %s is not kept, it is not JSON: %s", run.handler, error)
         return Outcome(run=run, verb="ACK")
     if len(data) > RESULT_BYTES_MAX:
         _log.warning(

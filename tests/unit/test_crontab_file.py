@@ -150,16 +150,16 @@ def test_a_column_of_users_can_be_said():
 @pytest.mark.parametrize(
     ("text", "place", "says"),
     [
-        ("# fine\n0 1 * *", "line 2", "no line of a crontab"),
+        ("# fine\n0 1 * *", "line 2", "not a line of a crontab"),
         ("0 1 * * *", "line 1", "no command"),
         ("0 1 * * *   ", "line 1", "no command"),
         ("0 1 * * * %in", "line 1", "no command"),
-        ("@every 5m run", "line 1", "no line of a crontab"),
-        ("@every_minute run", "line 1", "no line of a crontab"),
+        ("@every 5m run", "line 1", "not a line of a crontab"),
+        ("@every_minute run", "line 1", "not a line of a crontab"),
         ("RANDOM_DELAY=soon", "line 1", "write a number of minutes"),
         ("0 1 * * é run", "line 1", ""),
-        ("hello", "line 1", "no line of a crontab"),
-        ("= 5", "line 1", "no line of a crontab"),
+        ("hello", "line 1", "not a line of a crontab"),
+        ("= 5", "line 1", "not a line of a crontab"),
     ],
 )
 def test_a_line_that_is_none_refuses_the_file(text, place, says):

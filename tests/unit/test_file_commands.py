@@ -218,7 +218,7 @@ def test_a_crontab_is_imported_and_each_thing_that_differs_is_named(server, file
         ["line 2", "skipped", "", "", "", "reboot",
          "'start' is left out: nothing here starts with the machine; use systemd"],
     ]  # fmt: skip
-    assert printed.err == "1 schedules, 1 left out\n"
+    assert printed.err == "1 schedule, 1 left out\n"
     [asked] = [words for words in server.asked if words[1] == "SET" and "DRY" not in words]
     assert asked[2:5] == ["web1/backup.sh", "0 5 * * *", "shell.run"]
     assert json.loads(asked[5]) == {

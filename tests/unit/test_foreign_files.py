@@ -154,22 +154,22 @@ def test_a_single_cronjob_is_read_and_other_kinds_are_left_out_and_named():
 @pytest.mark.parametrize(
     ("text", "place", "says"),
     [
-        ("", "line 1", "no JSON"),
-        ("[]", "line 1", "no object"),
+        ("", "line 1", "not JSON"),
+        ("[]", "line 1", "not an object"),
         ('{\n"a": NaN}', "line 1", "NaN"),
         ("[" * 100_000, "line 1", "nested too deeply"),
-        ('{"items": {}}', "items", "no list"),
+        ('{"items": {}}', "items", "not a list"),
         ('{"items": []}', "the document", "no items"),
-        ('{"items": [5]}', "items[0]", "no object"),
+        ('{"items": [5]}', "items[0]", "not an object"),
         (json.dumps({"items": [{"spec": {"schedule": "@daily"}}]}), "items[0].metadata.name",
          "missing"),
         (json.dumps({"items": [cronjob(schedule=None)]}), "items[0].spec.schedule", "missing"),
-        (json.dumps({"items": [cronjob(schedule=5)]}), "items[0].spec.schedule", "no text"),
+        (json.dumps({"items": [cronjob(schedule=5)]}), "items[0].spec.schedule", "not text"),
         (json.dumps({"items": [cronjob(schedule="x" * 300)]}), "items[0]", "300 bytes"),
         (json.dumps({"items": [cronjob(concurrencyPolicy="Never")]}),
          "items[0].spec.concurrencyPolicy", "Allow, Forbid or Replace"),
         (json.dumps({"items": [cronjob(startingDeadlineSeconds="1h")]}),
-         "items[0].spec.startingDeadlineSeconds", "no whole number"),
+         "items[0].spec.startingDeadlineSeconds", "not a whole number"),
         (json.dumps({"items": [cronjob(suspend="yes")]}), "items[0].spec.suspend",
          "neither true nor false"),
     ],
@@ -208,8 +208,9 @@ def test_every_fault_is_told_with_its_line():
         "line 7, items[1].spec.schedule",
         "line 12, items[3].metadata.name",
     ]
-    assert "f.json is refused, nothing was changed:\n  line 11, items[2]: 7 is no object" in str(
-        refused.value
+    assert (
+        "f.json is refused, nothing was changed:\n  line 11, items[2]: 7 is not an object"
+        in str(refused.value)
     )
 
 
@@ -337,15 +338,15 @@ def test_a_whole_configuration_is_read_with_its_zone():
         ({"task": "t", "schedule": -5}, "send.schedule", "less than a second"),
         ({"task": "t", "schedule": {"rrule": {}}}, "send.schedule", "not one of crontab"),
         ({"task": "t", "schedule": {"interval": {"every": "x"}}}, "send.schedule.interval.every",
-         "no number"),
+         "not a number"),
         ({"task": "t", "schedule": {"interval": {"every": 1, "period": "weeks"}}},
          "send.schedule.interval.period", "not one of days"),
         ({"task": "t", "schedule": {"crontab": {"day_of_month": "13", "day_of_week": "5"}}},
          "send.schedule.crontab", "must both match in Celery"),
         ({"task": "t", "schedule": {"crontab": {"hour": 1.5}}}, "send.schedule.crontab.hour",
-         "no field"),
+         "not a field"),
         ({"task": "t", "schedule": {"crontab": {"hour": []}}}, "send.schedule.crontab.hour",
-         "no field"),
+         "not a field"),
         ({"task": "t", "schedule": {"crontab": {"hour": "22-2/2"}}}, "send.schedule.crontab.hour",
          "in steps"),
         ({"task": "t", "schedule": {"crontab": {"minut": 5}}}, "send.schedule.crontab.minut",
@@ -354,9 +355,9 @@ def test_a_whole_configuration_is_read_with_its_zone():
          "did you mean 'hour'?"),
         ({"task": "t", "schedule": {"interval": {"every": 1, "perio": "days"}}},
          "send.schedule.interval.perio", "did you mean 'period'?"),
-        ({"task": "t", "schedule": 30, "args": {}}, "send.args", "no list"),
+        ({"task": "t", "schedule": 30, "args": {}}, "send.args", "not a list"),
         ({"task": "t" * 300, "schedule": 30}, "send", "handler"),
-        (5, "send", "no object"),
+        (5, "send", "not an object"),
     ],
 )  # fmt: skip
 def test_a_faulty_entry_is_refused_with_the_path(entry, place, says):

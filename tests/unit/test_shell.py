@@ -288,11 +288,11 @@ def test_another_user_needs_root(monkeypatch):
 @pytest.mark.parametrize(
     ("payload", "says"),
     [
-        (b"", "no JSON"),
-        (b"[]", "no object"),
+        (b"", "not JSON"),
+        (b"[]", "not an object"),
         (b"{}", "no command"),
         (b'{"command": " "}', "no command"),
-        (b'{"command": 5}', "command is no text"),
+        (b'{"command": 5}', "command is not text"),
         (b'{"command": "a\\u0000b"}', "without NUL"),
         (b'{"command": "x", "cmd": "y"}', "'cmd', which shell.run does not know"),
         (b'{"command": "x", "env": {"a=b": "c"}}', "'a=b'"),

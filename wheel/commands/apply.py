@@ -8,7 +8,15 @@ import click
 from wheel.client import Client
 from wheel.commands.lazy import CONTEXT
 from wheel.commands.machine import read_text
-from wheel.commands.output import confirm, iso, json_option, print_json, print_table, url_option
+from wheel.commands.output import (
+    confirm,
+    counted,
+    iso,
+    json_option,
+    print_json,
+    print_table,
+    url_option,
+)
 from wheel.commands.storing import doomed, store
 from wheel.files.tomlfile import read_toml
 
@@ -42,7 +50,7 @@ def apply_command(
         going = doomed(client, found, file, found.prefix) if prune else []
         if going and not dry_run and not yes and sys.stdin.isatty():
             more = ", ..." if len(going) > 10 else ""
-            confirm(f"Delete {len(going)} schedules: {', '.join(going[:10])}{more}?")
+            confirm(f"Delete {counted(len(going), 'schedule')}: {', '.join(going[:10])}{more}?")
         done = store(client, found, file, dry_run=dry_run)
         if not dry_run:
             for name in going:

@@ -13,7 +13,7 @@ import click
 from wheel.client import Client
 from wheel.commands.lazy import CONTEXT
 from wheel.commands.machine import local_zone, read_text, user_names
-from wheel.commands.output import json_option, print_json, print_table, url_option
+from wheel.commands.output import counted, json_option, print_json, print_table, url_option
 from wheel.commands.storing import store
 from wheel.files.celery import read_beat
 from wheel.files.crontab import read_crontab
@@ -149,7 +149,7 @@ def _import(found: Found, file: str, *, dry_run: bool, url: str | None, as_json:
     print_table(HEADER, rows)
     skipped = sum(remark.skipped for remark in found.remarks)
     end = "; nothing was changed (--dry-run)" if dry_run else ""
-    click.echo(f"{len(found.entries)} schedules, {skipped} left out{end}", err=True)
+    click.echo(f"{counted(len(found.entries), 'schedule')}, {skipped} left out{end}", err=True)
 
 
 def _said(remark: Remark) -> tuple[str, str]:

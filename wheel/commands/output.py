@@ -157,7 +157,7 @@ def print_backfilled(name: str, runs: Sequence[str], *, dry_run: bool, as_json: 
     """Print the runs that a backfill makes, or would make."""
     print_runs_made(name, runs, "would be made" if dry_run else "made", as_json=as_json)
     if dry_run:
-        click.echo(f"{len(runs)} runs. Nothing was changed (--dry-run).", err=True)
+        click.echo(f"{counted(len(runs), 'run')}; nothing was changed (--dry-run)", err=True)
 
 
 def print_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
@@ -180,6 +180,11 @@ def cells_wide(text: str) -> int:
     return sum(
         0 if combining(char) else 1 + (east_asian_width(char) in {"W", "F"}) for char in text
     )
+
+
+def counted(count: int, what: str) -> str:
+    """Return a count with its noun: ``1 run``, ``2 runs``."""
+    return f"{count} {what}{'' if count == 1 else 's'}"
 
 
 def one_line(text: str) -> str:

@@ -48,7 +48,7 @@ def parse_run_id(text: str) -> RunName:
     """
     match = _ID.fullmatch(text)
     if match is None:
-        raise ValueError(f"{text!r} is no run id, as name@2026-11-01T06:00:00Z is one")
+        raise ValueError(f"{text!r} is not a run id such as name@2026-11-01T06:00:00Z")
     return RunName(match["name"], _time_ms(match["time"]), match["tag"])
 
 

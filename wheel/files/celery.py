@@ -155,7 +155,7 @@ def _interval(given: Node, remarks: list[Remark]) -> str | None:
         given.complain(f"{period!r} is not one of {', '.join(_PERIODS_MS)}", "period")
         return None
     if isinstance(every, bool) or not isinstance(every, int | float):
-        given.complain("every is no number", "every")
+        given.complain("every is not a number", "every")
         return None
     return _every(given, Fraction(every) * _PERIODS_MS[period], remarks)
 
@@ -214,7 +214,7 @@ def _field(given: Node, key: str, low: int, high: int) -> str:
     if not parts or any(
         isinstance(part, bool) or not isinstance(part, int | str) for part in parts
     ):
-        given.complain(f"{value!r} is no field of a crontab", key)
+        given.complain(f"{value!r} is not a field of a crontab", key)
         return "*"
     text = ",".join(str(part) for part in parts).replace(" ", "").lower()
     text = _LONG_NAME.sub(r"\1", text)

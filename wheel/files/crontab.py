@@ -110,7 +110,7 @@ class _Reader:
             return
         match = _FIELDS.match(line)
         if match is None or match[1].lower().startswith("@every"):
-            self._complain(place, f"{line.strip()!r} is no line of a crontab; write five fields "
+            self._complain(place, f"{line.strip()!r} is not a line of a crontab; write five fields "
                            "and a command, or NAME = value")  # fmt: skip
             return
         self._job(place, match[1], match[2] or "")
@@ -178,7 +178,9 @@ class _Reader:
         words = rest.split(None, 1)
         user = words[0] if words else ""
         if not _USER.fullmatch(user):
-            self._complain(place, f"{user!r} is no user's name, as the sixth word shall be")
+            self._complain(
+                place, f"{user!r} is not the name of a user, which the sixth word has to be"
+            )
         return user, words[1] if len(words) > 1 else ""
 
     def _add(

@@ -55,7 +55,7 @@ class Node:
             return absent
         if isinstance(value, str):
             return value
-        self.complain(f"{_shown(value)} is no text", key)
+        self.complain(f"{_shown(value)} is not text", key)
         return absent
 
     def number(self, key: str) -> int | None:
@@ -65,7 +65,7 @@ class Node:
             return None
         if isinstance(value, int) and not isinstance(value, bool) and value >= 0:
             return value
-        self.complain(f"{_shown(value)} is no whole number from 0 on", key)
+        self.complain(f"{_shown(value)} is not a whole number from 0 on", key)
         return None
 
     def flag(self, key: str, *, absent: bool = False) -> bool:
@@ -84,7 +84,7 @@ class Node:
         if isinstance(value, dict):
             return self._inner(cast("object", value), path)
         if value is not None:
-            self.complain(f"{_shown(value)} is no object", key)
+            self.complain(f"{_shown(value)} is not an object", key)
         return self._inner({}, path)
 
     def nodes(self, key: str) -> list["Node"]:
@@ -95,7 +95,9 @@ class Node:
             if isinstance(value, dict):
                 found.append(self._inner(cast("object", value), path))
             else:
-                self.problems.append(Problem(self._place(path), f"{_shown(value)} is no object"))
+                self.problems.append(
+                    Problem(self._place(path), f"{_shown(value)} is not an object")
+                )
         return found
 
     def items(self, key: str) -> Sequence[object]:
@@ -104,7 +106,7 @@ class Node:
         if isinstance(value, list):
             return cast("list[object]", value)
         if value is not None:
-            self.complain(f"{_shown(value)} is no list", key)
+            self.complain(f"{_shown(value)} is not a list", key)
         return []
 
 
@@ -112,22 +114,22 @@ def read_json(text: str, file: str) -> Node:
     """Return the object that a JSON text holds.
 
     Raises:
-        FileRefused: it is no JSON, or no object.
+        FileRefused: it is not JSON, or no object.
     """
     try:
         value: object = json.loads(text, parse_constant=_no_number)
     except ValueError as error:
         line = getattr(error, "lineno", 1)
-        raise refused(file, [Problem(f"line {line}", f"it is no JSON: {error}")]) from error
+        raise refused(file, [Problem(f"line {line}", f"it is not JSON: {error}")]) from error
     except RecursionError as error:
         raise refused(file, [Problem("line 1", "it is nested too deeply")]) from error
     if not isinstance(value, dict):
-        raise refused(file, [Problem("line 1", f"{_shown(value)} is no object; write {{...}}")])
+        raise refused(file, [Problem("line 1", f"{_shown(value)} is not an object; write {{...}}")])
     return Node(cast("Mapping[str, object]", value), "", [], json_lines(text))
 
 
 def _no_number(word: str) -> object:
-    raise ValueError(f"{word} is no number of JSON's")
+    raise ValueError(f"{word} is not a number in JSON")
 
 
 def _shown(value: object) -> str:
