@@ -5,7 +5,7 @@
  *  3. what the commit thread finished: open the gate, send
  *  4. gather
  *  5. serve waiting LEASE calls, run what was behind them
- *  6. close the batch, commit, send, arm the timers
+ *  6. close the batch, commit, send; 5 again if that made work for it; arm the timers
  *  7. a slice of the checkpoint, if one is under way
  *
  * A call may make several rounds (wd_round_stay): what the outer loop does between two of them
