@@ -150,6 +150,10 @@ COMMANDS = {
     "work": ("wheel.commands.work:work_command", "Run a worker: your application's handlers."),
     "schedule": ("wheel.commands.schedule:schedule_command", "Schedule one job."),
     "jobs": ("wheel.commands.jobs:jobs_group", "List jobs; show, cancel, run or requeue them."),
+    "handlers": (
+        "wheel.commands.handlers:handlers_group",
+        "Show what waits for each handler; pause one.",
+    ),
     "cron": ("wheel.commands.cron:cron_group", "Make schedules, and see to their runs."),
     "apply": ("wheel.commands.apply:apply_command", "Make the schedules of a file."),
     "dag": ("wheel.commands.dag:dag_group", "Show schedules that run after one another."),
@@ -162,7 +166,7 @@ COMMANDS = {
     "version": ("wheel.commands.version:version_command", "Print the version."),
 }
 SECTIONS = {
-    "Jobs and schedules": ("schedule", "jobs", "cron", "apply", "dag"),
+    "Jobs and schedules": ("schedule", "jobs", "handlers", "cron", "apply", "dag"),
     "Server and workers": ("serve", "work", "token", "save"),
     "Data": ("backup", "restore", "wal"),
     "Other": ("bench", "version"),
