@@ -109,8 +109,8 @@ def parse_url(url: str, environ: Mapping[str, str] = os.environ) -> Address:
     files = dict(options)
     if strange := sorted(files.keys() - (_TLS_FILES.keys() if tls else ())):
         raise InvalidRequest(
-            f"the server's URL has {strange[0]!r}; behind the ? of a wheelds:// URL may stand "
-            f"{', '.join(_TLS_FILES)}, behind wheeld:// nothing"
+            f"the server's URL has {strange[0]!r}; a wheelds:// URL may have "
+            f"{', '.join(_TLS_FILES)} behind a ?, a wheeld:// URL nothing"
         )
     if tls:
         files = {
@@ -263,7 +263,7 @@ class Connection:
         Raises:
             AuthError: the token is missing or wrong.
             UnavailableError: as for ``send`` and ``receive``.
-            ProtocolError: the peer is no wheeld server.
+            ProtocolError: the peer is not wheeld.
         """
         words: list[str | bytes | int] = ["HELLO", 2]
         if self.address.token:
@@ -279,6 +279,14 @@ class Connection:
                 told.code = error.code
                 raise told from error
             raise
+        except ConnectError as error:
+            raise ConnectError(
+                f"{error} before it said hello; is it wheeld's port, and one without TLS?"
+                if not self.address.tls
+                else f"{error} before it said hello"
+            ) from error
+        if (server := text(greeting.get("server", ""))) != "wheeld":
+            raise ProtocolError(f"{self.address}: that is not wheeld but {server!r}")
         self.store = text(greeting.get("store", ""))
 
     def _receive_bytes(self, deadline: float) -> bytes:

@@ -46,7 +46,7 @@ def encrypt(
         connected.close()
         raise AuthError(
             f"{address}: the server's certificate is not accepted: {error.verify_message}; "
-            "name who vouches for it with ?ca=FILE or WHEELD_CA, and the host as it says"
+            "name its CA with ?ca=FILE or WHEELD_CA, and the host as the certificate does"
         ) from error
     except OSError as error:
         connected.close()

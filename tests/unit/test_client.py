@@ -388,6 +388,23 @@ def test_the_token_of_the_url_is_sent_and_never_shown(server):
     assert len(server.seen("HELLO")) == 2, "a refused token is not tried again"
 
 
+def test_a_server_that_only_speaks_the_same_protocol_is_told_apart(server):
+    """Redis greets as well, and `unknown command 'SCHEDULE'` was all that was said."""
+    server._do_hello = lambda *_: {"server": "redis", "version": "7.0.15", "proto": 2}
+    with (
+        Client(server.url) as client,
+        pytest.raises(ProtocolError, match="that is not wheeld but 'redis'"),
+    ):
+        client.schedule_in(1, "mail")
+
+
+def test_who_is_hung_up_on_before_hello_is_told_of_ports_and_tls(server):
+    server.script("HELLO", *["drop_before"] * 100)
+    with Client(server.url, timeout=0.2) as client, pytest.raises(ConnectError) as caught:
+        client.schedule_in(1, "mail")
+    assert "before it said hello; is it wheeld's port, and one without TLS?" in str(caught.value)
+
+
 def test_who_has_no_token_is_told_where_to_put_it(server):
     """The server's text, `HELLO 3 AUTH name token`, is for a console."""
     server.script("HELLO", "NOAUTH sign in: HELLO 3 AUTH name token")
