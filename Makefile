@@ -16,6 +16,9 @@ SPREAD  = -n $(JOBS) --dist worksteal
 # Counts as written: without optimization no branch is folded away or doubled, and each side of a `&&`
 # has its own. Atomic: several threads count.
 COUNTING = --coverage -O0 -fprofile-update=atomic --param=logical-op-non-short-circuit=0
+# A test that takes minutes is not stuck, and the dump of its stack, which the watchdog thread makes
+# while it runs on, can end the process.
+PATIENT = -o faulthandler_timeout=0
 FUZZ_SECONDS ?= 60
 CLANG  ?= $(shell for c in clang clang-19 clang-18 clang-17 clang-16 clang-15 clang-14; do \
 	command -v $$c && break; done)
@@ -42,7 +45,7 @@ test: build ## Every test that fits: the one command of the README
 	$(NODE_ENV) $(RUN) pytest -q $(SPREAD) -m "not long"
 
 long: build ## The tests that do not fit into `make test`
-	$(NODE_ENV) $(RUN) pytest -q -m long
+	$(NODE_ENV) $(RUN) pytest -q $(PATIENT) -m long
 
 soak: build ## Half an hour of load with a fault a minute: nothing lost, nothing grows (SOAK="--share 0.25")
 	PYTHONPATH=. $(PY) -P -m tests.soak $(SOAK)
@@ -99,7 +102,7 @@ coverage: build ## Branches of csrc/ that the tests take, counted in a copy of t
 	cp -rp csrc wheel wal server tests tools docs packaging bench wheeld.py pyproject.toml setup.py *.md build/coverage/
 	cd build/coverage && WHEELD_COVERAGE="$(COUNTING)" $(abspath $(PY)) -P setup.py -q build_ext --inplace
 	-cd build/coverage && WHEELD_COVERAGE="$(COUNTING)" PYTHONPATH=$(CURDIR)/build/coverage \
-	$(abspath $(PY)) -P -m pytest -q $(SPREAD) -m "not long" --basetemp=tmp/pytest \
+	$(abspath $(PY)) -P -m pytest -q $(SPREAD) $(PATIENT) -m "not long" --basetemp=tmp/pytest \
 	--ignore=tests/sim/test_mutants.py --ignore=tests/sim/test_crash_states.py \
 	--ignore=tests/unit/test_resp_fuzz.py --ignore=tests/unit/test_store_fuzz.py \
 	--ignore=tests/unit/test_wheel_c.py -k "not planted" \
@@ -117,7 +120,7 @@ fuzz:     ## libFuzzer on requests and on files of a store (FUZZ_SECONDS=60, of 
 	build/fuzz/fuzz_store $(FUZZ) -artifact_prefix=build/fuzz/store- build/fuzz/store tests/c/corpus/store
 
 examples: build ## Property tests with fifty times the examples
-	$(RUN) pytest -q --hypothesis-profile=fuzz $(wildcard tests/property)
+	$(RUN) pytest -q $(PATIENT) --hypothesis-profile=fuzz $(wildcard tests/property)
 
 dist: build ## sdist and abi3 wheel, checked
 	$(RUN) pip install -q --group dist
