@@ -33,6 +33,7 @@ ALLOWED: Final[dict[tuple[str, str], str]] = {
     ("server/clock.py", "file"): "reads the kernel's boot id",
     ("server/clock.py", "random"): "the daemon's one source of randomness",
     ("server/info.py", "file"): "reads how much memory this process has, for INFO",
+    ("server/pace.py", "file"): "maps memory, no file, as a buffer that nobody has to clear",
     ("server/settings.py", "file"): "reads the machine's and the container's memory limits",
     ("server/tls.py", "file"): "asks who else can read the key of the certificate",
     ("wal/disk.py", "file"): "the one place where the data directory is touched",
