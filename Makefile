@@ -20,6 +20,8 @@ COUNTING = --coverage -O0 -fprofile-update=atomic --param=logical-op-non-short-c
 # while it runs on, can end the process.
 PATIENT = -o faulthandler_timeout=0
 FUZZ_SECONDS ?= 60
+THREADS = $(addprefix tests/unit/test_,commit.py commit_thread.py checkpoint_writer.py) \
+	$(addprefix tests/crash/test_,replay_equals_memory.py kill_cycles.py)
 CLANG  ?= $(shell for c in clang clang-19 clang-18 clang-17 clang-16 clang-15 clang-14; do \
 	command -v $$c && break; done)
 FUZZING = -std=c11 -g -O1 -Icsrc -fsanitize=fuzzer,address,undefined -fno-sanitize-recover=all
@@ -29,7 +31,7 @@ FIND_PYTHON = for p in $(PYTHON) python3 python3.14 python3.13 python3.12 python
 
 .DEFAULT_GOAL := help
 .DELETE_ON_ERROR:
-.PHONY: help setup node build test long soak lint fmt asan coverage fuzz examples demo bench gate gate-update dist clean \
+.PHONY: help setup node build test long soak lint fmt asan tsan coverage fuzz examples demo bench gate gate-update dist clean \
 	lint-ruff lint-mypy lint-pyright lint-imports lint-c lint-tidy lint-text
 
 help:     ## Print the targets
@@ -94,6 +96,18 @@ asan: build ## Unit and property tests under AddressSanitizer and UBSan, in a co
 	ASAN_OPTIONS=detect_leaks=0 UBSAN_OPTIONS=halt_on_error=1:print_stacktrace=1 \
 	LD_PRELOAD="$$(gcc -print-file-name=libasan.so) $$(gcc -print-file-name=libubsan.so)" \
 	$(abspath $(PY)) -P -m pytest -q $(SPREAD) -m "not slow and not crash and not long" $(wildcard tests/unit tests/property)
+
+# Without randomized addresses, which it cannot always map. Servers that are started inherit it all;
+# a race ends whoever had it with status 66, and stands in build/tsan/report.*.
+tsan: build ## The threads of log, commits and checkpoints under ThreadSanitizer, in a copy of the tree
+	@mkdir -p build/tsan && cd build/tsan && rm -rf build csrc wheel wal server tests tools docs packaging bench report.*
+	cp -rp csrc wheel wal server tests tools docs packaging bench wheeld.py pyproject.toml setup.py *.md build/tsan/
+	cd build/tsan && WHEELD_SANITIZE=thread $(abspath $(PY)) -P setup.py -q build_ext --inplace
+	cd build/tsan && WHEELD_SANITIZE=thread PYTHONPATH=$(CURDIR)/build/tsan \
+	TSAN_OPTIONS="exitcode=66 log_path=$(CURDIR)/build/tsan/report" \
+	LD_PRELOAD="$$(gcc -print-file-name=libtsan.so)" \
+	setarch -R $(abspath $(PY)) -P -m pytest -q -m "not long" $(THREADS)
+	@! cat build/tsan/report.* 2>/dev/null
 
 # Left out: what builds cores of its own, or cuts the power at steps that tests/sim/test_log_simfs.py
 # reaches too, or kills its servers. `-`: the table is told of failed tests as well.
