@@ -224,7 +224,18 @@ def test_jobs_list_translates_the_filter_and_follows_the_cursor(server, capsys):
     ]
     rows = [line.split("\t") for line in capsys.readouterr().out.splitlines()]
     assert [row[3] for row in rows] == ["scheduled", "scheduled", "ready"]
-    assert rows[0] == [ID, "payments.retry", "2026-12-24T08:00:00Z", "scheduled", "0", "retry-42"]
+    due = "2026-12-24T08:00:00Z"
+    assert rows[0] == [ID, "payments.retry", due, "scheduled", "0", "retry-42", ""]
+
+
+def test_jobs_list_tells_why_a_job_is_dead(server, capsys, monkeypatch):
+    why = "ValueError: " + "x" * 80 + "\nsecond line"
+    server.replies["JOBS"] = [["0", [job(state="dead", error=why)]]]
+    assert wheeld.main(["jobs", "list"]) == 0
+    assert capsys.readouterr().out.rstrip("\n").split("\t")[6] == "ValueError: " + "x" * 80
+    monkeypatch.setattr("sys.stdout.isatty", lambda: True, raising=False)
+    assert wheeld.main(["jobs", "list"]) == 0
+    assert capsys.readouterr().out.splitlines()[1].endswith("  ValueError: " + "x" * 45 + "...")
 
 
 def test_jobs_list_stops_at_the_limit_and_says_how_to_go_on(server, capsys):

@@ -257,6 +257,13 @@ def test_without_an_answer_nothing_is_deleted(server, capsys, monkeypatch, answe
     assert says in capsys.readouterr().err
 
 
+def test_runs_tell_why_one_is_dead(server, capsys):
+    row = {"run": "n@x", "nominal_ms": NEXT_MS, "date": "2026-12-24", "outcome": "dead"}
+    row |= {"reason": "failed", "text": "exit 3\nno such file"}
+    run(server, "runs", "n", replies=[ENTRY, ["0", [row]]])
+    assert capsys.readouterr().out == "n@x\t2026-12-24\tdead\t1\tfailed: exit 3\n"
+
+
 def test_runs_show_a_stretch_of_dropped_times_as_one_row(server, capsys):
     row = {"run": "n@x", "nominal_ms": NEXT_MS, "date": "2026-12-24", "outcome": "succeeded"}
     many = {**row, "outcome": "missed", "reason": "down", "last_ms": NEXT_MS + 60_000, "count": 2}

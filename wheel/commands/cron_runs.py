@@ -12,10 +12,12 @@ from wheel.commands.output import (
     EXIT_REFUSED,
     iso,
     json_option,
+    plain,
     print_backfilled,
     print_json,
     print_runs_made,
     print_table,
+    shortened,
     url_option,
 )
 from wheel.recurring import Schedule, ScheduleRun, Verdict
@@ -56,6 +58,7 @@ Examples:
   wheeld cron mark nightly@2026-12-07T02:00:00Z succeeded --note 'done by hand'
   wheeld cron mark nightly@2026-12-07T02:00:00Z failed
 """
+TEXT_SHOWN: Final = 60  # characters of an error, on a terminal
 NEWEST: Final = 20  # runs among which one that has just been made is
 RUNS_HEADER: Final = ("RUN", "DATE", "OUTCOME", "COUNT", "REASON")
 
@@ -177,7 +180,10 @@ def _run_row(run: ScheduleRun) -> tuple[str, ...]:
     name = run.run_id
     if run.count > 1:
         name += f" .. {iso(round(run.last.timestamp() * 1000))}"
-    return (name, run.date, run.outcome, str(run.count), run.reason or "")
+    reason = run.reason or ""
+    if run.outcome == "dead" and run.fields.get("text"):
+        reason += f": {shortened(str(plain(run.fields['text'])), TEXT_SHOWN)}"
+    return (name, run.date, run.outcome, str(run.count), reason)
 
 
 @click.command("rerun", epilog=RERUN_EPILOG, context_settings=CONTEXT)

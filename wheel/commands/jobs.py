@@ -17,6 +17,7 @@ from wheel.commands.output import (
     plain,
     print_json,
     print_table,
+    shortened,
     shown_name,
     span,
     url_option,
@@ -47,7 +48,8 @@ Examples:
   wheeld jobs show 4611686018427387905
   wheeld jobs show retry-42 --json
 """
-HEADER: Final = ("ID", "HANDLER", "DUE (UTC)", "STATE", "ATTEMPT", "KEY")
+HEADER: Final = ("ID", "HANDLER", "DUE (UTC)", "STATE", "ATTEMPT", "KEY", "ERROR")
+ERROR_SHOWN: Final = 60  # characters, on a terminal
 MOMENTS: Final = frozenset({"created_ms", "due_ms", "leased_ms", "ended_ms", "expire_ms"})
 PAGE_ROWS_MAX: Final = 200  # PROTOCOL.md, JOBS
 STATES: Final = ("scheduled", "held", "ready", "leased", "dead")
@@ -182,6 +184,7 @@ def _row(job: Mapping[str, Reply], now_ms: int) -> tuple[str, ...]:
         text(job.get("state", "")),
         text(job.get("attempt", "")),
         "" if job.get("key") is None else text(job["key"]),
+        shortened(_value("error", job.get("error"), now_ms), ERROR_SHOWN),
     )
 
 

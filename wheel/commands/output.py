@@ -182,6 +182,12 @@ def cells_wide(text: str) -> int:
     )
 
 
+def shortened(text: str, most: int) -> str:
+    """Return a text's first line for a row: on a terminal no longer than ``most``."""
+    line = text.partition("\n")[0]
+    return line[: most - 3] + "..." if sys.stdout.isatty() and len(line) > most else line
+
+
 def counted(count: int, what: str) -> str:
     """Return a count with its noun: ``1 run``, ``2 runs``."""
     return f"{count} {what}{'' if count == 1 else 's'}"
