@@ -154,3 +154,14 @@ def test_an_argument_that_is_not_utf8_is_one_sentence(words, tmp_path):
     assert b"Traceback" not in done.stderr
     assert b"Error: " in done.stderr
     assert done.returncode == 2
+
+
+@pytest.mark.parametrize(("code", "said"), [("0", "status 0"), ("'no config'", "no config")])
+def test_an_app_that_exits_while_it_is_imported_is_no_worker_that_stopped(tmp_path, code, said):
+    """With sys.exit(0) in it, `wheeld work` ended with 0 and without a word."""
+    (tmp_path / "leaves.py").write_text(f"import sys\nsys.exit({code})\n")
+    done = run(["work", "leaves:app"], stdout=subprocess.PIPE, cwd=tmp_path)
+    told = "Error: 'leaves' ended the program while it was imported"
+    assert done.stderr.decode().startswith(told)
+    assert said in done.stderr.decode()
+    assert done.returncode == 1

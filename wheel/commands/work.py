@@ -141,6 +141,11 @@ def load_app(target: str) -> App:
         raise click.UsageError(
             f"there is no module {module_name!r} here ({Path.cwd()}) or among what is installed"
         ) from error
+    except SystemExit as error:
+        said = f": {error.code}" if isinstance(error.code, str) else f", status {error.code or 0}"
+        raise click.ClickException(
+            f"{module_name!r} ended the program while it was imported{said}"
+        ) from error
     except Exception as error:
         raise _broken(module_name, error) from error
     found = getattr(module, name, None)
