@@ -369,6 +369,22 @@ def test_a_command_that_is_misspelt_is_told_with_what_was_meant(capsys):
     assert "No such command 'job'. Did you mean 'jobs'?" in capsys.readouterr().err
     assert wheeld.main(["cron", "lst"]) == 2
     assert "No such command 'lst'. Did you mean 'list'?" in capsys.readouterr().err
+    assert wheeld.main(["cron", "help"]) == 2
+    assert "Did you mean 'wheeld cron -h'?" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "found"), [("wheeld jo", "jobs"), ("wheeld jobs sh", "show"), ("wheeld nix ", "jobs")]
+)
+def test_a_shell_can_complete_commands(monkeypatch, capsys, words, found):
+    monkeypatch.setenv("COMP_WORDS", words)
+    monkeypatch.setenv("COMP_CWORD", str(words.count(" ")))
+    monkeypatch.setenv("_WHEELD_COMPLETE", "bash_complete")
+    with pytest.raises(SystemExit) as left:
+        wheeld.main([])
+    said = capsys.readouterr()
+    assert f"plain,{found}\n" in said.out
+    assert (left.value.code, said.err) == (0, "")
 
 
 def test_version_is_an_option_as_well(capsys):

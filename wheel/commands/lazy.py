@@ -42,11 +42,12 @@ class Group(click.Group):
             click.UsageError: there is none; with what it may have been.
         """
         names = self.list_commands(ctx)
-        if args[0] not in names and not args[0].startswith("-"):
+        if not ctx.resilient_parsing and args[0] not in names and not args[0].startswith("-"):
             from difflib import get_close_matches  # noqa: PLC0415 -- not for every start
 
             close = get_close_matches(args[0], names)
-            hint = f" Did you mean {close[0]!r}?" if close else ""
+            meant = f"{ctx.command_path} -h" if args[0] == "help" else "".join(close[:1])
+            hint = f" Did you mean {meant!r}?" if meant else ""
             raise click.UsageError(f"No such command {args[0]!r}.{hint}", ctx)
         return super().resolve_command(ctx, args)
 
