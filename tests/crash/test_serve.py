@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 
 import pytest
 import redis
@@ -50,7 +51,8 @@ def last_segment(server):
 
 def wait_for(server, condition):
     """Ask for INFO until it says so; each question waits for its answer."""
-    for _ in range(10_000):
+    deadline = time.monotonic() + DEADLINE_S
+    while time.monotonic() < deadline:
         if condition(server.info()):
             return
     raise AssertionError(server.info())
