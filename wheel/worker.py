@@ -33,6 +33,7 @@ from wheel.encode import name_bytes, option_arguments
 from wheel.errors import (
     AuthError,
     InvalidRequest,
+    LeaseLost,
     ProtocolError,
     WheeldError,
     from_reply,
@@ -445,12 +446,16 @@ class Worker:
             "run %s of %s %s",
             run.run_id,
             run.handler,
-            "is to stop: it was cancelled" if code == CANCELLED else f"is lost: {code}",
+            _LOST_WORDS.get(code, f"is lost ({code})"),
         )
         run.lose(code)
         lost = sum(run.lost_code in LOST_CODES for run in list(self._running.values()))
         if code != CANCELLED and lost >= self._concurrency:
-            _log.error("every slot is taken by a run that was lost and goes on: starting anew")
+            _log.error(
+                "every slot is taken by a run that was lost and goes on: ending with status %d, "
+                "for a supervisor to start a new worker",
+                EXIT_RESTART,
+            )
             self._exit_status = EXIT_RESTART
             self.stop()
 
@@ -461,6 +466,13 @@ class Worker:
     def _pause(self, pause_s: float) -> None:
         with self._slots:
             self._slots.wait_for(lambda: self._stop.asked, timeout=pause_s)
+
+
+_LOST_WORDS: Final = {
+    CANCELLED: "is to stop: it was cancelled",
+    "STALE": "is lost: its time-out or its lease ran out (STALE)",
+    "UNKNOWN": "is lost: the server does not know it any more (UNKNOWN)",
+}
 
 
 def _noted(_number: int, _frame: FrameType | None) -> None:
@@ -493,10 +505,11 @@ def _raised(run: Run, error: BaseException) -> Outcome:
         if error.output:
             reason += ("RESULT", error.output[-RESULT_BYTES_MAX:])
     else:
-        trace = user_trace(error)
-        shown = None if trace is None else (type(error), error, trace)
-        why = f": {error}" if trace is None else ""
-        _log.warning("run %s of %s failed%s", run.run_id, run.handler, why, exc_info=shown)
+        if not (run.lost and isinstance(error, LeaseLost)):  # a coroutine that was told to end
+            trace = user_trace(error)
+            shown = None if trace is None else (type(error), error, trace)
+            why = f": {error}" if trace is None else ""
+            _log.warning("run %s of %s failed%s", run.run_id, run.handler, why, exc_info=shown)
         reason = ("ERROR", _cut(_described(error)))
     return Outcome(run=run, verb="FAIL", words=reason)
 

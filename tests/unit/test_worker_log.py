@@ -1,12 +1,16 @@
 """What a worker writes into its log: for whoever wrote the handlers, and runs them."""
 
+import asyncio
 import logging
+import threading
 
 import pytest
 
 from tests.fake_server import FakeServer
 from tests.unit.test_worker import work
 from wheel.handlers import App
+
+WAIT_S = 20
 
 
 @pytest.fixture
@@ -72,3 +76,27 @@ def test_the_log_says_when_the_trouble_is_over_and_counts_nothing_that_is_not(se
     (begun,) = (i for i, line in enumerate(said) if line.startswith("no jobs can be taken"))
     assert f"the server at {server.url} gives jobs again" in said[begun:]
     assert said[-1] == "stopping"
+
+
+@pytest.mark.parametrize("code", ["STALE", "CANCELLED"])
+def test_a_coroutine_that_was_told_to_end_is_no_failure_in_the_log(server, app, caplog, code):
+    """It was a trace of asyncio's own, CancelledError, and another behind it."""
+    ended = threading.Event()
+
+    @app.handler("h")
+    async def handle() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.set()
+
+    server.lease_ms = 30
+    job = server.add("h")
+    with work(app, server, concurrency=2):
+        server.wait_until(lambda: job.receipt)
+        server.extend_answers = {job.receipt: code}
+        assert ended.wait(WAIT_S)
+    said = "its time-out or its lease ran out" if code == "STALE" else "it was cancelled"
+    assert said in caplog.text
+    assert not [record for record in caplog.records if record.exc_info]
+    assert " failed" not in caplog.text
