@@ -137,12 +137,13 @@ def test_what_does_not_fit_into_one_frame_is_confirmed_without_another_wake_up(
         live.ask(client, b"PING\r\n")
     for client in clients:
         client.sendall(b"SCHEDULE mail +1h %b\r\n" % (b"x" * 60_000))
-    waiting = set(clients)
+    waiting = {client.fileno(): client for client in clients}
     while waiting:
         woken, _, _ = select.select([live.core.fileno(), *waiting], [], [], PATIENCE_S)
         assert woken, f"{len(waiting)} calls are forgotten"
         live.core.poll(0)
-        waiting -= {client for client in waiting if client in woken and client.recv(100)}
+        for client in [waiting.pop(fd) for fd in woken if fd in waiting]:
+            assert client.recv(100).startswith(b"$10")
     assert live.core.figure(FigureKind.BATCH_RECORDS).count > 2
     live.close()
 
