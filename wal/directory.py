@@ -363,6 +363,9 @@ def open_directory(
     if lock_fd is None:
         raise LockedError(path=lock_path, pid=lock_holder(disk, lock_path))
     try:
+        if copy_on_write:
+            # Or a full disk has no room for the next frame in a page that holds one already.
+            disk.overwrite_in_place(path)
         if "IDENT" not in disk.names(path):
             ident = Ident(uuid=new_uuid, version=frame.FORMAT_VERSION, created_wall_ms=wall_ms)
             _create(disk, path, ident)

@@ -7,12 +7,17 @@ the methods; both see one disk, a real or a simulated one.
 import fcntl
 import os
 import stat
+import struct
 from contextlib import suppress
 from typing import Final, Protocol
 
 from wal import frame
 
 BTRFS_MAGIC: Final = 0x9123683E
+_FLAGS: Final = struct.Struct("l")  # FS_IOC_GETFLAGS, FS_IOC_SETFLAGS, FS_NOCOW_FL of linux/fs.h
+_GET_FLAGS: Final = 0x80006601 | _FLAGS.size << 16
+_SET_FLAGS: Final = 0x40006602 | _FLAGS.size << 16
+_NO_COPY: Final = 0x00800000
 NETWORK_MAGICS: Final = {
     0x6969: "nfs",
     0xFF534D42: "cifs",
@@ -109,6 +114,10 @@ class Disk(Protocol):
 
     def free_bytes(self, path: str) -> int:
         """Return the room that is left on the file system for this process's user."""
+        ...
+
+    def overwrite_in_place(self, folder: str) -> None:
+        """Let files that are made in a folder from now on be overwritten where they lie."""
         ...
 
 
@@ -238,3 +247,17 @@ class RealDisk:
         """Return the room that is left on the file system."""
         found = os.statvfs(path)
         return found.f_bavail * found.f_frsize
+
+    def overwrite_in_place(self, folder: str) -> None:
+        """Set btrfs's flag for it (chattr +C), which files and folders made in it inherit.
+
+        Where it cannot be set nothing is lost but that: the log may end on a full disk.
+        """
+        fd = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+        try:
+            with suppress(OSError):
+                (flags,) = _FLAGS.unpack(fcntl.ioctl(fd, _GET_FLAGS, bytes(_FLAGS.size)))
+                if not flags & _NO_COPY:
+                    fcntl.ioctl(fd, _SET_FLAGS, _FLAGS.pack(flags | _NO_COPY))
+        finally:
+            os.close(fd)

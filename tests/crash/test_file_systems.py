@@ -22,7 +22,7 @@ from wheel.wire import ReplyError
 pytestmark = [pytest.mark.crash, pytest.mark.slow]
 
 SEGMENT = ("--segment-size", "4M")
-IN_PLACE = ("tmpfs", "ext4", "xfs")  # what has been written is overwritten where it lies
+KINDS = ("tmpfs", "ext4", "xfs", "btrfs")
 BIG = ("SCHEDULE", "h", "+1d", "x" * 1000)
 LIVES = 2
 FULL_WORDS = ("No space left on device", "Disk quota exceeded")
@@ -49,7 +49,7 @@ def served(folder: Path):
 # ---------------------------------------------------------------- full
 
 
-@pytest.mark.parametrize("kind", [pytest.param(kind, marks=needs(kind)) for kind in IN_PLACE])
+@pytest.mark.parametrize("kind", [pytest.param(kind, marks=needs(kind)) for kind in KINDS])
 def test_a_full_file_system_takes_no_jobs_ends_those_that_are_there_and_heals(kind, tmp_path):
     with mounted(kind, tmp_path) as disk, served(disk.path) as server:
         ballast = disk.path / "ballast"
@@ -88,8 +88,7 @@ def test_a_full_file_system_takes_no_jobs_ends_those_that_are_there_and_heals(ki
 
 @needs("btrfs")
 def test_a_full_file_system_that_copies_on_write_loses_nothing_that_was_confirmed(tmp_path):
-    """btrfs needs room for what is overwritten too: there the log may end, and then nothing is
-    answered any more."""
+    """Whether its files are overwritten in place or not: of a store of before the log may end."""
     with mounted("btrfs", tmp_path) as disk, served(disk.path) as server:
         fill(disk.path / "ballast")
         check_full(server, disk.path / "ballast")
