@@ -1,6 +1,6 @@
 """Soak a real server: a mixed load at 70 % of what it carries, a fault a minute, and what it keeps.
 
-    python -m tests.soak [--minutes 30] [--warm-up 10] [--share 1.0] [--fsync always]
+    python -m tests.soak [--minutes 30] [--warm-up 12] [--share 1.0] [--fsync always]
 
 A server with checkpoints is filled (an hour's ended jobs), its peak is found by a short probe, and
 it is warmed up at 70 % of that (times ``--share``, on a machine that others use too) while every
@@ -344,7 +344,7 @@ def parse(words: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.soak", description=__doc__)
     parser.add_argument("--minutes", type=int, default=30)
     parser.add_argument(
-        "--warm-up", type=float, default=10, help="minutes; with less the tokens of ONCE still grow"
+        "--warm-up", type=float, default=12, help="minutes; with less the tokens of ONCE still grow"
     )
     parser.add_argument("--share", type=float, default=1.0, help="of 70 % of the peak")
     parser.add_argument("--fsync", default="always", choices=["always", "interval", "off"])
