@@ -13,11 +13,11 @@ MAGIC = int.from_bytes(b"WDPK", "little")
 TABLE, LAST = 4, 7  # kinds of chunks
 
 
-def chunk(payload, *, number, kind, salt, count=1):
+def chunk(payload, *, number, kind, salt, count=1, first=0):
     """Return one sealed chunk, and its payload crc."""
     padded = payload + bytes(-len(payload) % 8)
     crc = crc32c(padded, salt)
-    head = struct.pack("<IIIIQII", crc, len(payload), number, count, 0, kind, salt)
+    head = struct.pack("<IIIIQII", crc, len(payload), number, count, first, kind, salt)
     return struct.pack("<II", MAGIC, crc32c(head, salt)) + head + padded, crc
 
 

@@ -30,7 +30,7 @@ KNOWN: Final = Path(__file__).with_name("coverage_known.tsv")
 WHOLE: Final = frozenset(
     f"wd_{name}.c"
     for name in (
-        "log file frame crc32c record batch commit "  # the log
+        "log file frame crc32c record batch commit payload "  # the log
         "checkpoint ckptfile ckptwriter image save load replay statehash "
         "decide apply place submit lease policy ring"
     ).split()

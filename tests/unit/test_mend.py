@@ -211,6 +211,8 @@ def test_chunks_that_verify_and_are_no_rows_hold_no_payload(data):
         with pytest.raises(CoreError, match="payload of job 4294967296"):
             bench.core.payload_in_chunks(rows, 1 << 32)
         assert bench.core.payload_in_chunks(rows, 1 << 32 | 1) is None  # stands in another chunk
+        later, _ = chunk(data, number=1, kind=ROWS, first=5, salt=1)
+        assert bench.core.payload_in_chunks(later, 1 << 32 | 4) is None
 
 
 def test_frames_that_verify_and_are_no_records_hold_no_payload():
