@@ -214,18 +214,23 @@ class Model:
         self.once: dict[bytes, tuple[int, str, int]] = {}
         self.newest: tuple[int, int] = (0, 0)  # term and lsn of the last grant
         self.turn = 0
+        self.disturbed: set[bytes] = set()  # handlers of which a job was found to have expired
         self.made: set[int] = set()  # every id ever given out
         self.over: dict[int, str] = {}  # every id that reached a terminal state, and which
 
     # ---------------------------------------------------------------- records and time
 
     def log(self) -> None:
-        """Something was logged just now: the frame's time ages what is remembered."""
+        """Something was logged just now."""
         self.frame_wall_ms, self.frame_rel_ms = self.wall_ms, self.rel_ms
         self.logged_logical_ms = max(self.logged_logical_ms, self.wall_ms)
-        old = self.rel_ms - KEPT_ENDED_MS
+
+    def end_frame(self) -> None:
+        """What was logged is a frame: its time ages what is remembered, behind its last record."""
+        old = self.frame_rel_ms - KEPT_ENDED_MS
         while self.ended and self.ended[0].rel_ms <= old:
             self.ended.pop(0)
+        self.disturbed.clear()
 
     def to_wall(self, ms: int, *, rel: bool) -> int:
         return ms - self.rel_ms + self.wall_ms if rel else ms
@@ -612,7 +617,8 @@ class Model:
         self._unplace(job)
         handler = self.handlers[job.handler]
         self.turn += 1
-        handler.served = self.turn
+        # A job that had expired takes a turn too, before the grants or behind them.
+        handler.served = None if job.handler in self.disturbed else self.turn
         handler.leased += 1
         job.state, job.attempt, job.receipt = "leased", job.attempt + 1, grant.receipt
         job.fence, job.lease_ms, job.unheard, job.worker = Fence.HELD, lease_ms, False, ask.worker
@@ -640,6 +646,7 @@ class Model:
         assert job.state == "ready", f"job {job.id} expired in state {job.state}"
         assert self.is_expired(job), f"job {job.id} expired too early"
         self.handlers[job.handler].served = None
+        self.disturbed.add(job.handler)
         self._end(job, "expired", "")
 
     # ---------------------------------------------------------------- receipts

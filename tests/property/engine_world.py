@@ -210,6 +210,7 @@ class World:
         self._saw_expired()
         self.model.check_sweep()
         self._check_waits()
+        self.model.end_frame()
         self.model.check()
         for state, count in self.model.counts().items():
             got = self.ask(self.probe, "COUNT", "STATE", state)
