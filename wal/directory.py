@@ -127,9 +127,13 @@ def decode_ident(data: bytes, path: str) -> Ident:
 
 
 def read_file(disk: Disk, path: str, size_max: int) -> bytes:
-    """Return the first size_max bytes of a file."""
+    """Return the first size_max bytes of a file, as the device has them.
+
+    After a sync that failed the cache holds what the device does not.
+    """
     fd = disk.open(path)
     try:
+        disk.drop_cache(fd)
         return disk.pread(fd, size_max, 0)
     finally:
         disk.close(fd)

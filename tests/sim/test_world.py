@@ -56,6 +56,13 @@ def test_no_promise_is_broken_whatever_happens(block, figure):
     assert run_block(1 + block * BLOCK_SEEDS, BLOCK_SEEDS, figure) > 0
 
 
+def test_marks_whose_syncs_failed_in_two_lives_refuse_no_start():
+    """The cache held what the device did not: neither start saw the slot that was out of date."""
+    outcome = run_seed(1_053_248)
+    assert outcome.ends == ["stopped", "failed", "failed", "cut", "done"]
+    assert not outcome.violation
+
+
 def test_the_same_seed_gives_the_same_world():
     for seed in range(1, 13):
         first, second = run_seed(seed), run_seed(seed)
