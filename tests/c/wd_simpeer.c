@@ -498,7 +498,7 @@ static void take(wd_world *w, uint64_t handle)
     int finished = 0;
     if (w->api.wd_core_fed_output(w->core, handle, &p, &n, &finished) != WD_OK) return;
     sim_link *l = link_of(w, handle);
-    WD_ASSERT(!l || l->down_n + n <= SIM_PIPE_BYTES);
+    WD_ASSERT(!l || l->down_n + n <= SIM_DOWN_BYTES);
     int blocks = l && n > 1 && !finished && sim_chance(w, w->swarm.block);
     if (blocks) n = 1 + (size_t)sim_below(w, n - 1);
     if (l && n > 0) {
@@ -585,7 +585,7 @@ void sim_peers_new(wd_world *w)
         peer->kind = p < SIM_PRODUCERS ? SIM_PRODUCER : p < SIM_PEERS - 1 ? SIM_WORKER : SIM_READER;
         for (int i = 0; i < SIM_LINKS; i++) {
             peer->link[i].up = malloc(SIM_PIPE_BYTES);
-            peer->link[i].down = malloc(SIM_PIPE_BYTES + 1);
+            peer->link[i].down = malloc(SIM_DOWN_BYTES + 1);
             WD_ASSERT(peer->link[i].up && peer->link[i].down);
             link_lost(w, &peer->link[i]);
         }

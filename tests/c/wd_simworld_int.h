@@ -20,7 +20,8 @@ enum {
     SIM_PENDING = 64,
     SIM_HELD = 12,
     SIM_JOBS = 2048,
-    SIM_PIPE_BYTES = 1 << 17,
+    SIM_PIPE_BYTES = 1 << 17, /* of commands on their way */
+    SIM_DOWN_BYTES = 1 << 20, /* of replies: of more than one pipe of commands */
     SIM_KEYS = 6,
     SIM_EPOCHS = 16,
     SIM_FRAME_BYTES = 1 << 20
